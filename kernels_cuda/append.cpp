@@ -10,7 +10,7 @@ void append_cuda_algos(AlgoRegistry& registry) {
   registry.append(std::make_unique<TwoDimensional>(cuda::make_fft()));
   registry.append(std::make_unique<TwoDimensional>(cuda::make_fft_tiled()));
   registry.append(std::make_unique<TwoDimensional>(cuda::make_im2col()));
-  registry.append(std::make_unique<TwoDimensional>(cuda::make_implicit_gemm()));
+  registry.append(std::make_unique<FlatWherePossible>(cuda::make_implicit_gemm()));
   registry.append(std::make_unique<TwoDimensional>(cuda::make_winograd()));
 #if CONVLAB_HAVE_CUDNN
   for (auto& algo : cuda::make_cudnn()) registry.append(std::move(algo));

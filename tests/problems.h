@@ -58,6 +58,7 @@ inline const std::vector<std::string>& problem_texts() {
       R"(g37mb1ic37ih11oc37oh6kh5sh2ph2n"depthwise_ragged_strided")",
       R"(g20mb2ic20ih23iw19oc20oh23ow19kh13kw9ph6pw4n"depthwise_large_filter")",
       R"(g8mb1ic8ih9oc24oh9kh3dh1ph2n"depthwise_multiplier_dilated")",
+      R"(g18mb2ic18ih11iw13oc36oh6ow7kh3kw3sh2sw2ph1pw1n"depthwise_multiplier_strided")",
       R"(mb1ic24ih12oc16oh12kh5ph2n"five_by_five")",
       R"(mb2ic64ih5oc64oh5kh1ph0n"even_pointwise")",
       R"(mb2ic16ih21oc16oh21kh3ph1n"several_tiles")",
@@ -94,6 +95,8 @@ inline const std::vector<std::string>& depth_problem_texts() {
       R"(g54mb1ic54id4ih12oc54kd3kh3pd1ph1n"depth_x3d")",
       R"(g54mb2ic54id3ih12oc54kd3kh3sd1sh2pd1ph1n"depth_x3d_strided")",
       R"(g20mb2ic20id3ih11oc20kd3kh7pd1ph3n"depth_depthwise_large_filter")",
+      R"(g12mb1ic12id5ih7oc24od3kd3kh3sd2pd0ph1dd0n"depth_depthwise_multiplier_strided")",
+      R"(g2mb1ic20id9ih6iw7oc12od4kd3kh3sd2sh2pd2ph1dd1n"depth_groups_strided_dilated_depth")",
       R"(mb1ic16id1ih7oc16od2kd2kh3pd1ph1n"depth_from_one_slice")",
       R"(mb1ic64id4ih14oc64kd3kh3pd1ph1n"depth_many_channels")",
   };

@@ -38,17 +38,18 @@ __device__ __forceinline__ void multiply(float (&sums)[8][8], const float4 (&a)[
 
 template <class Tile, class A, class B, class Output>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    multiply_tiles(A a, B b, StridePhases phases, Output out, int channel_tiles) {
+    multiply_tiles(A a, B b, StridePhases phases, Output out, TileCounts tiles) {
   SHARED_DYN(float, shared);
-  const Job job(phases);
-  const StridePhase phase = phases.phase[job.phase];
-  const int channels = int(blockIdx.x) % channel_tiles, others = int(blockIdx.x) / channel_tiles;
-  const int first_row = (out.channels_are_rows ? channels : others) * Tile::rows;
-  const int first_column = (out.channels_are_rows ? others : channels) * Tile::columns;
-  Loader<A, Tile::rows, Tile::depth, Tile::threads, DepthMajor<Tile::row_pitch>> load_a(a, phase,
-                                                                                        first_row);
+  const Block block(phases, tiles);
+  const StridePhase phase = phases.phase[block.phase];
+  if (block.unit >= phase.planes.units) return;
+  const Job job(phases, block);
+  const int first_row = (out.channels_are_rows ? block.channels : block.others) * Tile::rows;
+  const int first_column = (out.channels_are_rows ? block.others : block.channels) * Tile::columns;
+  Loader<A, Tile::rows, Tile::depth, Tile::threads, DepthMajor<Tile::row_pitch>> load_a(
+      a, phase, block, first_row);
   Loader<B, Tile::columns, Tile::depth, Tile::threads, DepthMajor<Tile::column_pitch>> load_b(
-      b, phase, first_column);
+      b, phase, block, first_column);
 
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
   // Neighbours share their columns, the next pairs their rows: so a vector load from either operand
@@ -62,10 +63,12 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     return shared + unsigned(slice) % Tile::stages * Tile::stage;
   };
   constexpr int b_tile = Tile::depth * Tile::row_pitch;
+  Slices<B::in_planes> slices(job, phase);
   const auto fetch = [&](int slice) {
     if (slice < job.end_slice) {
-      load_a.issue(slice, stage_of(slice));
-      load_b.issue(slice, stage_of(slice) + b_tile);
+      const Slice next = slices.take(slice);
+      load_a.issue(next, stage_of(slice));
+      load_b.issue(next, stage_of(slice) + b_tile);
     }
     cp_async_commit();
   };
@@ -101,7 +104,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
     __syncthreads();
     write_rows<Tile::threads, Tile::columns, Tile::column_pitch>(
-        shared, Tile::rows / 2, out, phases.phase[job.phase], job.part, first_row, first_column,
+        shared, Tile::rows / 2, out, phases.phase[block.phase], block, first_row, first_column,
         [&](int i) { return i / 16 * 32 + half * 16 + i % 16; });
   }
 }
@@ -109,25 +112,28 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 template <class Tile, class A, class B, class Output>
 void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, Stream& stream) {
   launch(multiply_tiles<Tile, A, B, Output>, grid_of(p), Tile::threads, Tile::shared_bytes, stream,
-         a, b, p.phases, out, channel_tiles(p));
+         a, b, p.phases, out, tile_counts(p));
 }
 
 // Packed filters have `filter_pitch` channels of the output for each step along the depth.
 template <class Tile>
 void multiply_by_filter(const Product& p, Stream& stream) {
   using Filter = Operand<float, Steps, Steps, Lanes::along_rows, Check::none, 4>;
-  const Filter filter{static_cast<const float*>(p.other_data), {1}, {p.filter_pitch}, 0, 0};
+  const Filter filter{
+      static_cast<const float*>(p.other_data), {1}, {p.filter_pitch}, 0, 0, filter_origin(p)};
   const WindowPixels pixels = window_pixels(p);
   const auto* const image = static_cast<const float*>(p.gathered_data);
   if (p.channels_last) {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_depth, Check::inside, 1>;
-    launch_tiles<Tile>(p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
-                       filter, pixels_by_channels<float>(p), stream);
+    launch_tiles<Tile>(
+        p, Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width, image_origin(p)},
+        filter, pixels_by_channels<float>(p), stream);
   } else {
     using Columns = Operand<float, WindowPixels, TapTable, Lanes::along_rows, Check::inside, 1>;
-    launch_tiles<Tile>(p, filter,
-                       Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width},
-                       channels_by_pixels<float>(p), stream);
+    launch_tiles<Tile>(
+        p, filter,
+        Columns{image, pixels, {p.taps}, p.gathered.height, p.gathered.width, image_origin(p)},
+        channels_by_pixels<float>(p), stream);
   }
 }
 
@@ -137,12 +143,13 @@ void multiply_pixels(const Product& p, Stream& stream) {
   using X = Operand<float, WindowTaps, WindowPixels, lanes, Check::inside, vector>;
   launch_tiles<Tile>(p,
                      Dy{static_cast<const float*>(p.other_data),
-                        {p.out.channels, p.out.channel},
-                        {p.out.image, p.out.column},
+                        {p.dy.channels, p.dy.channel},
+                        {p.dy.image, p.dy.column},
                         0,
-                        0},
+                        0,
+                        dy_origin(p)},
                      X{static_cast<const float*>(p.gathered_data), window_taps(p), window_pixels(p),
-                       p.gathered.height, p.gathered.width},
+                       p.gathered.height, p.gathered.width, x_origin(p)},
                      gradient<float>(p), stream);
 }
 

@@ -7,6 +7,10 @@
 // In forward, pixels are rows of the matrix and taps its depth; in backward_filter it is the other
 // way round. A thread computes once the terms that stay the same for it. Packed filters and dy are
 // plain matrices, all of whose sums fall inside.
+//
+// Images with depth are D planes of H x W pixels. A block's outputs belong to one plane of y or dx,
+// or to one tap in depth of dw, and its sum visits only the planes of the gathered image that
+// exist. So a plane is one more term of the address, and needs no check of its own.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +19,7 @@
 
 #include "conv/algo.h"
 #include "conv/types/math_type.h"
+#include "kernels_cuda/depth.h"
 #include "kernels_cuda/divisor.h"
 #include "kernels_cuda/epilogue.h"
 #include "kernels_cuda/kernel.h"
@@ -35,15 +40,28 @@ struct TapAxis {
   int first, step, count, place, move;
 };
 
+// A block takes one unit: an output plane, or in backward_filter a tap in depth. The terms of its
+// sum are the taps in depth, or the planes of dy. Unit u and term i meet in plane u * by_unit +
+// i * by_term + origin of the gathered image.
+struct PlaneAxis {
+  int units, terms;
+  int by_unit, by_term, origin;
+  __host__ __device__ Range terms_of(int unit, int planes) const {
+    return indices_inside(unit * by_unit + origin, by_term, terms, planes);
+  }
+};
+
 // Output pixels that have the same taps. Only backward_data with strides has several phases: the
-// pixels of dx with one remainder by the stride. Pixel (n, a, b) has the number (n A + a) B + b.
+// pixels of dx with one remainder by the stride. Pixel (n, a, b) of a plane has the number
+// (n A + a) B + b.
 struct StridePhase {
-  Divisor image, row;      // A B and B
-  int pixels;              // N A B
-  int origin_h, origin_w;  // of pixel (0, 0) in the gathered image
-  int first_out;           // offset of pixel (0, 0) in the output
-  int first_slice, slices;
-  TapAxis r, s;
+  Divisor image, row;       // A B and B
+  int pixels;               // N A B
+  int origin_h, origin_w;   // of pixel (0, 0) in the gathered image
+  int first_out;            // offset of pixel (0, 0) of the first plane in the output
+  int first_slice, slices;  // slices: of each term
+  TapAxis t, r, s;
+  PlaneAxis planes;
 };
 
 inline constexpr int max_stride_phases = 16;
@@ -51,7 +69,8 @@ inline constexpr int max_stride_phases = 16;
 struct StridePhases {
   StridePhase phase[max_stride_phases];
   int count;
-  int split;  // parts of the depth
+  int split;   // parts of the depth
+  int planes;  // of the gathered image
 };
 
 // --- Addresses: at(index, phase). Indices beyond the end lie nowhere.
@@ -71,6 +90,7 @@ struct Pixel {
 };
 
 struct WindowPixels {  // of the gathered image
+  static constexpr bool in_planes = true;
   int step_h, step_w, image, row, column;
   __device__ Place at(int i, const StridePhase& phase) const {
     const Pixel pixel(i, phase);
@@ -80,6 +100,7 @@ struct WindowPixels {  // of the gathered image
 };
 
 struct PlainPixels {  // of an image that has just these pixels
+  static constexpr bool in_planes = true;
   int image, column;
   __device__ Place at(int i, const StridePhase& phase) const {
     const Pixel pixel(i, phase);
@@ -104,11 +125,13 @@ struct Channels {
 };
 
 struct Steps {  // without an end
+  static constexpr bool in_planes = false;
   int stride;
   __device__ Place at(int i, const StridePhase&) const { return {i * stride, 0, 0}; }
 };
 
-struct TapTable {  // an int4 for each step along the depth
+struct TapTable {  // an int4 for each step along the depth, of all terms
+  static constexpr bool in_planes = false;
   const int4* taps;
   __device__ Place at(int i, const StridePhase&) const {
     const int4 tap = load_global<int4>(taps + i);
@@ -143,13 +166,34 @@ struct WindowTaps {  // of the gathered image
   }
 };
 
-struct FilterTaps {  // of one K in KCRS; padding channels lie nowhere
+struct FilterTaps {  // of one K in KCTRS; padding channels lie nowhere
   TapNumbers numbers;
-  int channels, taps;
+  int channels, taps;  // taps: T R S
   __device__ Place at(int i, const StridePhase&) const {
     int c = channels, r = 0, s = 0;
     if (i < numbers.count) numbers.decompose(i, c, r, s);
     return {c * taps + r * numbers.s.divisor + s, c < channels ? 0 : nowhere, 0};
+  }
+};
+
+// --- A block's work
+
+struct TileCounts {
+  int channels, others;  // others: pixels of a plane, or taps of one tap in depth
+};
+
+// Blocks that differ in the channels alone are neighbours: they read the same part of an image.
+struct Block {
+  int phase, part, group, unit;
+  int channels, others;  // the tile
+  __device__ Block(const StridePhases& phases, const TileCounts& tiles) {
+    phase = int(blockIdx.z) / phases.split;
+    part = int(blockIdx.z) % phases.split;
+    group = int(blockIdx.y);
+    const int rest = int(blockIdx.x) / tiles.channels;
+    channels = int(blockIdx.x) % tiles.channels;
+    unit = rest / tiles.others;
+    others = rest % tiles.others;
   }
 };
 
@@ -158,18 +202,33 @@ struct FilterTaps {  // of one K in KCRS; padding channels lie nowhere
 enum class Lanes : std::uint8_t { along_rows, along_depth };  // the direction contiguous in memory
 enum class Check : std::uint8_t { none, exists, inside };
 
-// A matrix of rows x depth. In the direction of the lanes a unit is `vector` elements, which one
-// cp.async copies.
+// Where a block's part begins: elements from one group of channels to the next, and so on.
+struct BlockOrigin {
+  int first = 0, group = 0, unit = 0, term = 0;
+  __device__ int of(const Block& block) const {
+    return first + block.group * group + block.unit * unit;
+  }
+};
+
+// A matrix of rows x depth, one for each group and unit. In the direction of the lanes `vector`
+// elements are together, which one cp.async copies. If `in_planes`, the depth is that of one term.
 template <class T_, class Rows, class Depth, Lanes lanes_, Check check_, int vector_>
 struct Operand {
   using T = T_;
   static constexpr Lanes lanes = lanes_;
   static constexpr Check check = check_;
   static constexpr int vector = vector_;
+  static constexpr bool in_planes = Depth::in_planes;
   const T* data;
   Rows rows;
   Depth depth;
-  int height, width;  // of the image, to tell padding
+  int height, width;  // of a plane, to tell padding
+  BlockOrigin origin;
+};
+
+// A slice of the depth: of all terms together, or of one of them.
+struct Slice {
+  int number, term;
 };
 
 // Shared memory with a row for each step of the depth. Copies of four bytes may go down a column:
@@ -201,8 +260,10 @@ class Loader {
   static_assert(threads % lanes == 0 && extent % row_step == 0 && depth % depth_step == 0);
 
  public:
-  __device__ Loader(const Operand& operand, const StridePhase& phase, int first_row)
+  __device__ Loader(const Operand& operand, const StridePhase& phase, const Block& block,
+                    int first_row)
       : operand_(operand), phase_(phase) {
+    const int origin = operand.origin.of(block);
     const int lane = int(threadIdx.x) % lanes, group = int(threadIdx.x) / lanes;
     const int row = along_rows ? lane * vector : group;
     depth_ = along_rows ? group : lane;
@@ -212,16 +273,19 @@ class Loader {
       rows_[i] = operand.rows.at(first_row + row + i * row_step, phase);
       // Products of rows that do not exist are not written: they may read anything.
       if (Operand::check == Check::exists && rows_[i].h < 0) rows_[i].offset = 0;
+      rows_[i].offset += origin;
     }
   }
 
   // Looks up the terms of the slice's steps along the depth, and copies their elements.
-  __device__ void issue(int slice, T* tile) const {
+  __device__ void issue(Slice slice, T* tile) const {
     constexpr int bytes = vector * int(sizeof(T));
     Place steps[own_depth];
 #pragma unroll
-    for (int i = 0; i < own_depth; ++i)
-      steps[i] = operand_.depth.at(slice * depth + depth_ + i * depth_step, phase_);
+    for (int i = 0; i < own_depth; ++i) {
+      steps[i] = operand_.depth.at(slice.number * depth + depth_ + i * depth_step, phase_);
+      if constexpr (Operand::in_planes) steps[i].offset += slice.term * operand_.origin.term;
+    }
 #pragma unroll
     for (int i = 0; i < own_depth; ++i)
 #pragma unroll
@@ -246,16 +310,38 @@ class Loader {
   Place rows_[own_rows];
 };
 
-// The stride phase that a block works on, and its slices of the depth.
+// The slices of the depth that a block sums up, those of all terms by number.
 struct Job {
-  int phase, part, first_slice, end_slice;
-  __device__ explicit Job(const StridePhases& phases) {
-    phase = int(blockIdx.z) / phases.split;
-    part = int(blockIdx.z) % phases.split;
-    const StridePhase& p = phases.phase[phase];
-    first_slice = p.first_slice + part_start(part, p.slices, phases.split);
-    end_slice = p.first_slice + part_start(part + 1, p.slices, phases.split);
+  int first_slice, end_slice;
+  __device__ Job(const StridePhases& phases, const Block& block) {
+    const StridePhase& p = phases.phase[block.phase];
+    const Range terms = p.planes.terms_of(block.unit, phases.planes);
+    const int first = p.first_slice + terms.begin * p.slices;
+    const int slices = (terms.end - terms.begin) * p.slices;
+    first_slice = first + part_start(block.part, slices, phases.split);
+    end_slice = first + part_start(block.part + 1, slices, phases.split);
   }
+};
+
+// The slices one after the other.
+template <bool in_planes>
+class Slices {
+ public:
+  __device__ Slices(const Job& job, const StridePhase& phase)
+      : slices_(phase.slices), next_{job.first_slice, 0} {
+    if (in_planes) next_ = {job.first_slice % slices_, job.first_slice / slices_};
+  }
+  // `number` counts those of all terms.
+  __device__ Slice take(int number) {
+    if constexpr (!in_planes) return {number, 0};
+    const Slice taken = next_;
+    if (++next_.number == slices_) next_.number = 0, ++next_.term;
+    return taken;
+  }
+
+ private:
+  int slices_;
+  Slice next_;
 };
 
 // --- 3xTF32
@@ -292,6 +378,8 @@ struct Output {
   Rows rows;
   Columns columns;
   bool channels_are_rows;
+  BlockOrigin origin;
+  int channels;  // of a group
   OutputEpilogue<T> epilogue;
   float* partial;  // if the depth is split: an output in f32 for each part
   std::int64_t elements;
@@ -302,7 +390,7 @@ struct Output {
 // shared memory is row_of(i) of the block's tile.
 template <int count, int threads, int columns, int pitch, class Output, class RowOf>
 __device__ void write_neighbours(const float* staged, int rows, const Output& out,
-                                 const StridePhase& phase, int part, int first_row,
+                                 const StridePhase& phase, const Block& block, int first_row,
                                  int first_column, const RowOf& row_of) {
   constexpr int lanes = columns / count, at_once = count < 4 ? count : 4;
   using Floats = Vector<float, at_once>;
@@ -310,24 +398,25 @@ __device__ void write_neighbours(const float* staged, int rows, const Output& ou
   const int column = int(threadIdx.x) % lanes * count;
   const Place y = out.columns.at(first_column + column, phase);
   if (y.h < 0) return;
+  const int origin = out.origin.of(block), channel = block.group * out.channels;
   for (int i = int(threadIdx.x) / lanes; i < rows; i += threads / lanes) {
     const int row = first_row + row_of(i);
     const Place x = out.rows.at(row, phase);
     if (x.h < 0) continue;
-    const int offset = x.offset + y.offset;
+    const int offset = origin + x.offset + y.offset;
     float v[count];
 #pragma unroll
     for (int j = 0; j < count; j += at_once) {
       const auto floats = load_shared<Floats>(staged + i * pitch + column + j);
-      if (out.partial) store_global(out.partial + part * out.elements + offset + j, floats);
+      if (out.partial) store_global(out.partial + block.part * out.elements + offset + j, floats);
 #pragma unroll
       for (int k = 0; k < at_once; ++k) v[j + k] = floats.at[k];
     }
     if (out.partial) continue;
     if (out.channels_are_rows)
-      out.epilogue.add_bias(row, 0, v);
+      out.epilogue.add_bias(channel + row, 0, v);
     else
-      out.epilogue.add_bias(first_column + column, 1, v);
+      out.epilogue.add_bias(channel + first_column + column, 1, v);
     out.epilogue.store(offset, v);
   }
 }
@@ -335,11 +424,11 @@ __device__ void write_neighbours(const float* staged, int rows, const Output& ou
 // 16 bytes a lane if the columns are contiguous, which takes a fraction of the instructions.
 template <int threads, int columns, int pitch, class Output, class RowOf>
 __device__ void write_rows(const float* staged, int rows, const Output& out,
-                           const StridePhase& phase, int part, int first_row, int first_column,
-                           const RowOf& row_of) {
+                           const StridePhase& phase, const Block& block, int first_row,
+                           int first_column, const RowOf& row_of) {
   const auto write = [&](auto count) {
     write_neighbours<decltype(count)::value, threads, columns, pitch>(
-        staged, rows, out, phase, part, first_row, first_column, row_of);
+        staged, rows, out, phase, block, first_row, first_column, row_of);
   };
   if (out.contiguous)
     write(std::integral_constant<int, 16 / int(sizeof(typename Output::T))>());
@@ -349,9 +438,10 @@ __device__ void write_rows(const float* staged, int rows, const Output& out,
 
 // --- The arguments of a launch
 
-struct Image {  // strides in elements; h x w pixels
-  int channels, height, width;
-  int image, row, column, channel;
+struct Image {   // strides in elements; planes of height x width pixels
+  int channels;  // of a group
+  int height, width;
+  int image, plane, row, column, channel, group;
 };
 
 struct Tile {
@@ -368,11 +458,11 @@ struct Product {
   bool channels_are_rows;
   Tile tile;
   StridePhases phases;
-  Image gathered;  // x, or dy for backward_data
-  Image dy;        // for backward_filter
-  Image out;       // y or dx
-  int filter_pitch;
-  int rows, columns;
+  Image gathered;                  // x, or dy for backward_data
+  Image dy;                        // for backward_filter
+  Image out;                       // y or dx
+  int filter_pitch, filter_group;  // elements from one group's filters to the next's
+  int rows, columns;               // of a unit
 
   const void* gathered_data;
   const void* other_data;  // the packed filter, or dy
@@ -400,6 +490,12 @@ inline OutputPixels output_pixels(const Product& p) {
           p.out.column * (data ? int(p.problem.stride_w) : 1)};
 }
 
+// y or dx, whose planes of one stride phase are a stride apart.
+inline BlockOrigin output_planes(const Product& p) {
+  const bool data = p.problem.pass == Pass::backward_data;
+  return {0, p.out.group, p.out.plane * (data ? int(p.problem.stride_d) : 1), 0};
+}
+
 // Whether 16 bytes of the output's columns at a time exist together, are contiguous and aligned.
 // Columns are channels, or pixels of planes.
 template <class T>
@@ -417,26 +513,24 @@ bool contiguous_columns(const Product& p, const OutputEpilogue<T>& e) {
 
 template <class T, class Rows, class Columns>
 Output<T, Rows, Columns> output(const Product& p, const Rows& rows, const Columns& columns,
-                                bool channels_are_rows) {
+                                bool channels_are_rows, const BlockOrigin& origin) {
   const auto e = output_epilogue<T>(p.problem.epilogue, p.problem.accumulate, p.args);
   constexpr bool is_dw = std::is_same_v<Columns, FilterTaps>;
-  return {rows,
-          columns,
-          channels_are_rows,
-          e,
-          p.partial,
-          p.out_elements,
-          !is_dw && contiguous_columns(p, e)};
+  return {rows,      columns,        channels_are_rows,
+          origin,    p.out.channels, e,
+          p.partial, p.out_elements, !is_dw && contiguous_columns(p, e)};
 }
 
 // y or dx, as pixels x channels or the other way round.
 template <class T>
 Output<T, OutputPixels, Channels> pixels_by_channels(const Product& p) {
-  return output<T>(p, output_pixels(p), Channels{p.out.channels, p.out.channel}, false);
+  return output<T>(p, output_pixels(p), Channels{p.out.channels, p.out.channel}, false,
+                   output_planes(p));
 }
 template <class T>
 Output<T, Channels, OutputPixels> channels_by_pixels(const Product& p) {
-  return output<T>(p, Channels{p.out.channels, p.out.channel}, output_pixels(p), true);
+  return output<T>(p, Channels{p.out.channels, p.out.channel}, output_pixels(p), true,
+                   output_planes(p));
 }
 
 inline TapNumbers tap_numbers(const Product& p) {
@@ -450,23 +544,43 @@ inline WindowTaps window_taps(const Product& p) {
           p.gathered.row, p.gathered.column};
 }
 
-// dw as K x taps: the product's columns count the taps of KCRS in the order of the images.
+// dw as K x taps, for each tap in depth: the product's columns count the taps of KCTRS in the order
+// of the images.
 template <class T>
 Output<T, Channels, FilterTaps> gradient(const Product& p) {
-  const int taps = int(p.problem.r * p.problem.s), channels = int(p.problem.c);
-  return output<T>(p, Channels{int(p.problem.k), channels * taps},
-                   FilterTaps{tap_numbers(p), channels, taps}, true);
+  const int slice = int(p.problem.r * p.problem.s), taps = int(p.problem.t) * slice;
+  const int channels = int(p.problem.c / p.problem.groups);
+  const int filters = int(p.problem.k / p.problem.groups);
+  return output<T>(p, Channels{filters, channels * taps},
+                   FilterTaps{tap_numbers(p), channels, taps}, true,
+                   BlockOrigin{0, filters * channels * taps, slice, 0});
 }
 
-// Blocks that differ in the channels alone are neighbours: they read the same part of an image.
-inline int channel_tiles(const Product& p) {
-  return int(p.channels_are_rows ? ceil_div(p.rows, p.tile.rows)
-                                 : ceil_div(p.columns, p.tile.columns));
+// Where a block's operands begin. Packed filters have all terms behind each other, and the table
+// has the origins of the stride phases.
+inline BlockOrigin filter_origin(const Product& p) { return {0, p.filter_group, 0, 0}; }
+inline BlockOrigin image_origin(const Product& p) {
+  return {0, p.gathered.group, p.phases.phase[0].planes.by_unit * p.gathered.plane, 0};
+}
+inline BlockOrigin x_origin(const Product& p) {
+  const PlaneAxis& planes = p.phases.phase[0].planes;
+  return {planes.origin * p.gathered.plane, p.gathered.group, planes.by_unit * p.gathered.plane,
+          planes.by_term * p.gathered.plane};
+}
+inline BlockOrigin dy_origin(const Product& p) { return {0, p.dy.group, 0, p.dy.plane}; }
+
+inline TileCounts tile_counts(const Product& p) {
+  const int down = int(ceil_div(p.rows, p.tile.rows));
+  const int across = int(ceil_div(p.columns, p.tile.columns));
+  return p.channels_are_rows ? TileCounts{down, across} : TileCounts{across, down};
 }
 
 inline dim3 grid_of(const Product& p) {
-  return dim3(unsigned(ceil_div(p.rows, p.tile.rows) * ceil_div(p.columns, p.tile.columns)), 1,
-              unsigned(p.phases.count * p.phases.split));
+  const TileCounts tiles = tile_counts(p);
+  int units = 0;
+  for (int i = 0; i < p.phases.count; ++i) units = std::max(units, p.phases.phase[i].planes.units);
+  return dim3(unsigned(std::int64_t(tiles.channels) * tiles.others * units),
+              unsigned(p.problem.groups), unsigned(p.phases.count * p.phases.split));
 }
 
 }  // namespace convlab::cuda::implicit_gemm

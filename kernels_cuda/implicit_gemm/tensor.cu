@@ -116,28 +116,32 @@ __device__ __forceinline__ void multiply(float* sums, const Fragment<math>& a,
 
 template <class Left, class Right, MathType math, class A, class B, class Output>
 __global__ void __launch_bounds__(threads, 2)
-    multiply_tiles(A a, B b, StridePhases phases, Output out, int channel_tiles) {
+    multiply_tiles(A a, B b, StridePhases phases, Output out, TileCounts tiles) {
   using T = typename A::T;
   constexpr int rows = Left::rows, columns = Right::rows;
   constexpr int stage_elements = Left::elements + Right::elements;
   SHARED_DYN(T, shared);
-  const Job job(phases);
-  const StridePhase phase = phases.phase[job.phase];
-  const int channels = int(blockIdx.x) % channel_tiles, others = int(blockIdx.x) / channel_tiles;
-  const int first_row = (out.channels_are_rows ? channels : others) * rows;
-  const int first_column = (out.channels_are_rows ? others : channels) * columns;
-  Loader<A, rows, Left::units, threads, typename Left::Layout> load_a(a, phase, first_row);
-  Loader<B, columns, Right::units, threads, typename Right::Layout> load_b(b, phase, first_column);
+  const Block block(phases, tiles);
+  const StridePhase phase = phases.phase[block.phase];
+  if (block.unit >= phase.planes.units) return;
+  const Job job(phases, block);
+  const int first_row = (out.channels_are_rows ? block.channels : block.others) * rows;
+  const int first_column = (out.channels_are_rows ? block.others : block.channels) * columns;
+  Loader<A, rows, Left::units, threads, typename Left::Layout> load_a(a, phase, block, first_row);
+  Loader<B, columns, Right::units, threads, typename Right::Layout> load_b(b, phase, block,
+                                                                           first_column);
 
   constexpr int high = rows / 32, wide = columns / 32;  // of a warp's quarter, in units of 16
   const int warp = int(threadIdx.x) / 32;
   const int row = warp % 2 * (rows / 2), column = warp / 2 * (columns / 2);
   float sums[high][2 * wide][4]{};
 
+  Slices<B::in_planes> slices(job, phase);
   for (int i = 0; i < stages - 1; ++i) {
     if (job.first_slice + i < job.end_slice) {
-      load_a.issue(job.first_slice + i, shared + i * stage_elements);
-      load_b.issue(job.first_slice + i, shared + i * stage_elements + Left::elements);
+      const Slice first = slices.take(job.first_slice + i);
+      load_a.issue(first, shared + i * stage_elements);
+      load_b.issue(first, shared + i * stage_elements + Left::elements);
     }
     cp_async_commit();
   }
@@ -145,8 +149,8 @@ __global__ void __launch_bounds__(threads, 2)
   for (int slice = job.first_slice; slice < job.end_slice; ++slice) {
     cp_async_wait<stages - 2>();
     __syncthreads();  // this slice has arrived, and all threads are done with the last one
-    const int next = slice + stages - 1;
-    if (next < job.end_slice) {
+    if (slice + stages - 1 < job.end_slice) {
+      const Slice next = slices.take(slice + stages - 1);
       T* const free = shared + (stage + stages - 1) % stages * stage_elements;
       load_a.issue(next, free);
       load_b.issue(next, free + Left::elements);
@@ -193,14 +197,14 @@ __global__ void __launch_bounds__(threads, 2)
             make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]));
   __syncthreads();
   // The stride phase is read again, so that it takes no registers in the loop.
-  write_rows<threads, columns, pitch>(staged, rows, out, phases.phase[job.phase], job.part,
+  write_rows<threads, columns, pitch>(staged, rows, out, phases.phase[block.phase], block,
                                       first_row, first_column, [](int i) { return i; });
 }
 
 template <class Left, class Right, MathType math, class A, class B, class Output>
 void launch_tiles(const Product& p, const A& a, const B& b, const Output& out, Stream& stream) {
   launch(multiply_tiles<Left, Right, math, A, B, Output>, grid_of(p), threads,
-         std::size_t(tensor_shared_bytes(p)), stream, a, b, p.phases, out, channel_tiles(p));
+         std::size_t(tensor_shared_bytes(p)), stream, a, b, p.phases, out, tile_counts(p));
 }
 
 // Packed filters have `filter_pitch` steps along the depth for each channel of the output.
@@ -211,12 +215,14 @@ void multiply_by_filter(const Product& p, Stream& stream) {
   using Columns = Operand<T, WindowPixels, TapTable, Lanes::along_depth, Check::inside, vector>;
   using Left = AcrossRows<T, rows>;
   using Right = AcrossRows<T, columns>;
-  const Filter filter{static_cast<const T*>(p.other_data), {p.filter_pitch}, {vector}, 0, 0};
+  const Filter filter{
+      static_cast<const T*>(p.other_data), {p.filter_pitch}, {vector}, 0, 0, filter_origin(p)};
   const Columns image{static_cast<const T*>(p.gathered_data),
                       window_pixels(p),
                       {p.taps},
                       p.gathered.height,
-                      p.gathered.width};
+                      p.gathered.width,
+                      image_origin(p)};
   if (p.channels_are_rows)
     launch_tiles<Left, Right, math>(p, filter, image, channels_by_pixels<T>(p), stream);
   else
@@ -234,9 +240,10 @@ void multiply_pixels(const Product& p, Stream& stream) {
          {p.dy.channels, p.dy.channel},
          {p.dy.image, p.dy.column},
          0,
-         0},
+         0,
+         dy_origin(p)},
       X{static_cast<const T*>(p.gathered_data), window_taps(p), window_pixels(p), p.gathered.height,
-        p.gathered.width},
+        p.gathered.width, x_origin(p)},
       gradient<T>(p), stream);
 }
 

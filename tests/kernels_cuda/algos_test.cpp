@@ -89,7 +89,8 @@ class EveryCudaAlgo : public testing::TestWithParam<TypedAlgo> {
   void for_problems(std::size_t n, F body) {
     if (GetParam().dtype != DType::f32) n *= 3;
     if (reduced()) n *= 4;
-    for (std::size_t i = (problem_texts().size() - 5) % n; i < problem_texts().size(); i += n) {
+    const std::size_t all = problem_texts().size() + depth_problem_texts().size();
+    for (std::size_t i = (problem_texts().size() - 5) % n; i < all; i += n) {
       ConvProblem p = test_problem(i).problem;
       p.dtype = GetParam().dtype;
       turn_ = i;

@@ -79,6 +79,40 @@ TEST_F(CudaImplicitGemm, StridesDilationAndPadding) {
     }
 }
 
+// Groups whose channels fill tiles or do not, with padded vectors between them, and depth: strides
+// and dilations that share a factor or do not, asymmetric padding, planes that no tap reaches.
+TEST_F(CudaImplicitGemm, GroupsAndDepth) {
+  for (const char* text :
+       {"g3mb2ic21ih9iw11oc15kh3sh2ph1", "g2mb1ic136ih5oc144kh3ph1", "g10mb2ic10ih7oc20kh3dh1ph2",
+        "mb2ic6id5ih6iw7oc9kd3kh3pd1ph1", "mb1ic5id11ih5oc9od5oh5kd3kh3sd2dd2pd1ph1",
+        "mb1ic8id9ih5oc9kd3kh3sd3sh1dd2pd3ph1", "mb2ic8id3ih5oc9od6oh5kd4kh1pd4ph0",
+        "mb1ic8id1ih7oc9od2oh7kd2kh3sd3sh1pd2ph1", "g3mb2ic12id4ih7oc24kd3kh3sd2sh2pd1ph1"})
+    for (const Pass pass : all_passes)
+      for (const std::int64_t split : {1, 3}) {
+        ConvProblem p = finishing(text, pass, split == 3);
+        const ReferenceCase reference(p, 1, DataKind::small_integers);
+        for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+          p.x_layout = p.y_layout = layout;
+          expect_right(p, with(64, 64, split, f32), reference);
+          expect_right(p, with(64, 64, split, split == 1 ? tf32 : tf32x3), reference);
+        }
+      }
+}
+
+TEST_F(CudaImplicitGemm, GroupsAndDepthInShortTypes) {
+  for (const char* text : {"g3mb2ic21ih9iw11oc15kh3sh2ph1", "g2mb2ic24id4ih7oc32kd3kh3sd2pd1ph1"})
+    for (const DType dtype : {DType::f16, DType::bf16})
+      for (const Pass pass : all_passes) {
+        ConvProblem p = problem(text, pass, Layout::nchw, dtype);
+        const ReferenceCase reference(p, 1, DataKind::small_integers);
+        for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+          p.x_layout = p.y_layout = layout;
+          for (const std::int64_t split : {1, 2})
+            expect_right(p, with(64, 64, split, f32, dtype), reference);
+        }
+      }
+}
+
 TEST_F(CudaImplicitGemm, FinishesTheOutput) {
   for (const Pass pass : all_passes)
     for (const bool accumulate : {false, true}) {
