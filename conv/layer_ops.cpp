@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <utility>
 
 #include "conv/error.h"
 
@@ -60,10 +61,15 @@ void validate(const PoolDesc& pool) {
     throw InputError(fmt::format("pooling: x is {}x{} (N, C) in {}, y {}x{} in {}", pool.x.n,
                                  pool.x.c, to_string(pool.x.layout), pool.y.n, pool.y.c,
                                  to_string(pool.y.layout)));
-  validate_axis("H", pool.x.h, pool.y.h, pool.window_h, pool.stride_h, pool.pad_h);
+  for (const auto& [t, depth] : {std::pair(pool.x, pool.x_depth), {pool.y, pool.y_depth}})
+    if (depth < 1 || t.h % depth != 0)
+      throw InputError(fmt::format("pooling: {} rows are not those of {} slices", t.h, depth));
+  validate_axis("D", pool.x_depth, pool.y_depth, pool.window_d, pool.stride_d, pool.pad_d);
+  validate_axis("H", pool.x_rows(), pool.y_rows(), pool.window_h, pool.stride_h, pool.pad_h);
   validate_axis("W", pool.x.w, pool.y.w, pool.window_w, pool.stride_w, pool.pad_w);
-  if (pool.kind == PoolKind::max && pool.window_h * pool.window_w > 256)
-    throw InputError(fmt::format("max pooling: a window of {}x{} has more than 256 elements",
+  if (pool.kind == PoolKind::max && pool.window_elements() > 256)
+    throw InputError(fmt::format("max pooling: a window of {}{}x{} has more than 256 elements",
+                                 pool.window_d == 1 ? "" : fmt::format("{}x", pool.window_d),
                                  pool.window_h, pool.window_w));
 }
 

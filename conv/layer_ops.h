@@ -35,6 +35,9 @@ enum class PoolKind : std::uint8_t { max, average };
 // y[p, q] = the maximum, or the mean, of x[p * stride_h - pad_h + r, q * stride_w - pad_w + s].
 // pad_h and pad_w are above and to the left; the padding below and to the right follows from y's
 // size (this covers rounding up). Every window holds at least one element of x.
+//
+// In three dimensions x and y have x_depth and y_depth slices, and their h counts the rows of all
+// slices (conv/types/layout.h). The element at z reads the slices z * stride_d - pad_d + t.
 struct PoolDesc {
   PoolKind kind = PoolKind::max;
   TensorDesc x, y;  // same n, c and layout
@@ -42,6 +45,12 @@ struct PoolDesc {
   std::int64_t stride_h = 1, stride_w = 1;
   std::int64_t pad_h = 0, pad_w = 0;
   bool count_padding = true;  // a mean divides by the window's size; otherwise by its elements of x
+  std::int64_t x_depth = 1, y_depth = 1;
+  std::int64_t window_d = 1, stride_d = 1, pad_d = 0;
+
+  constexpr std::int64_t x_rows() const { return x.h / x_depth; }  // of a slice
+  constexpr std::int64_t y_rows() const { return y.h / y_depth; }
+  constexpr std::int64_t window_elements() const { return window_d * window_h * window_w; }
 
   // Bytes that the forward pass saves for the backward pass: the index of the maximum, the first of
   // equals. 0 for means.

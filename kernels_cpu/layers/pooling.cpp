@@ -1,5 +1,6 @@
-// Pooling, one row of the output at a time: of y forward, of dx backward. A row of dx gathers its
-// gradients from dy, so no two threads add to one element, and sums have one fixed order.
+// Pooling, one row of the output at a time: of y forward, of dx backward. With depth, row p of
+// slice z is row z * P + p. A row of dx gathers its gradients from dy, so no two threads add to one
+// element, and sums have one fixed order.
 //
 // Vectors run over the lanes of one pixel. If a plane is one channel they run over q instead, and
 // the elements of x that one window element reads are stride_w apart.
@@ -41,17 +42,28 @@ PoolRange OutputsInside(std::int64_t element, std::int64_t stride, std::int64_t 
   return {begin, std::max(begin, std::min(out, end))};
 }
 
+// Output positions whose windows hold the input position `reach` - pad.
+PoolRange OutputsReaching(std::int64_t reach, std::int64_t stride, std::int64_t window,
+                          std::int64_t out) {
+  return {std::max<std::int64_t>(0, reach - window + stride) / stride,
+          std::min(out, reach / stride + 1)};
+}
+
+PoolRange SlicesInside(const PoolDesc& pool, std::int64_t z) {
+  return WindowInside(z, pool.stride_d, pool.pad_d, pool.window_d, pool.x_depth);
+}
 PoolRange RowsInside(const PoolDesc& pool, std::int64_t p) {
-  return WindowInside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.x.h);
+  return WindowInside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.x_rows());
 }
 PoolRange ColumnsInside(const PoolDesc& pool, std::int64_t q) {
   return WindowInside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.x.w);
 }
 
-// 1 / the number of elements that the mean at (p, q) counts.
-double MeanShare(const PoolDesc& pool, std::int64_t p, std::int64_t q) {
-  if (pool.count_padding) return 1.0 / double(pool.window_h * pool.window_w);
-  return 1.0 / double(RowsInside(pool, p).size() * ColumnsInside(pool, q).size());
+// 1 / the number of elements that the mean at (z, p, q) counts.
+double MeanShare(const PoolDesc& pool, std::int64_t z, std::int64_t p, std::int64_t q) {
+  if (pool.count_padding) return 1.0 / double(pool.window_elements());
+  return 1.0 / double(SlicesInside(pool, z).size() * RowsInside(pool, p).size() *
+                      ColumnsInside(pool, q).size());
 }
 
 // Elements `step` apart.
@@ -96,11 +108,13 @@ HWY_INLINE VectorOf<T> LoadIndex(At at, const std::uint8_t* p) {
     return hn::PromoteTo(VectorTag<T>(), values);
 }
 
-// A plane of x with row p of y.
+// A channel or block of x with row p of slice z of y.
 template <class T>
 struct ForwardPoolRow {
   const PoolDesc& pool;
-  std::int64_t p, lanes;
+  std::int64_t z, p, lanes;
+  PoolRange slices, rows;   // window elements inside
+  std::int64_t slice_step;  // of x, in elements
   const T* x;
   T* y;
   std::uint8_t* index;  // or null
@@ -110,31 +124,41 @@ struct ForwardPoolRow {
   template <class At>
   HWY_INLINE void Vector(At at, std::int64_t out, std::int64_t in, PoolRange columns) const {
     const VectorTag<T> d;
-    const PoolRange rows = RowsInside(pool, p);
     const std::int64_t step = lanes == 1 ? pool.stride_w : 1;
-    const T* const origin = x + (p * pool.stride_h - pool.pad_h) * pool.x.w * lanes + in;
+    const T* const origin = x + (z * pool.stride_d - pool.pad_d) * slice_step +
+                            (p * pool.stride_h - pool.pad_h) * pool.x.w * lanes + in;
     if (pool.kind == PoolKind::average) {
       auto sum = hn::Zero(d);
-      for (std::int64_t r = rows.begin; r < rows.end; ++r)
-        for (std::int64_t s = columns.begin; s < columns.end; ++s)
-          sum = hn::Add(sum, LoadStep(at, origin + (r * pool.x.w + s) * lanes, step));
-      const T share = T(MeanShare(pool, p, out / lanes));
+      for (std::int64_t t = slices.begin; t < slices.end; ++t)
+        for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+          const T* const row = origin + t * slice_step + r * pool.x.w * lanes;
+          for (std::int64_t s = columns.begin; s < columns.end; ++s)
+            sum = hn::Add(sum, LoadStep(at, row + s * lanes, step));
+        }
+      const T share = T(MeanShare(pool, z, p, out / lanes));
       return at.Store(hn::Mul(sum, hn::Set(d, share)), y + out);
     }
     auto greatest = hn::Set(d, -std::numeric_limits<T>::infinity());
     // Counted in a vector: an integer would be converted for every element.
-    auto element = hn::Set(d, T(rows.begin * pool.window_w + columns.begin)), winner = element;
-    const auto one = hn::Set(d, T(1)), skipped = hn::Set(d, T(pool.window_w - columns.size()));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      for (std::int64_t s = columns.begin; s < columns.end; ++s) {
-        const auto v = LoadStep(at, origin + (r * pool.x.w + s) * lanes, step);
-        // A NaN wins and stays, so that it is not lost.
-        const auto wins = hn::Or(hn::Gt(v, greatest), hn::IsNaN(v));
-        greatest = hn::IfThenElse(wins, v, greatest);
-        winner = hn::IfThenElse(wins, element, winner);
-        element = hn::Add(element, one);
+    const std::int64_t first =
+        (slices.begin * pool.window_h + rows.begin) * pool.window_w + columns.begin;
+    auto element = hn::Set(d, T(first)), winner = element;
+    const auto one = hn::Set(d, T(1)), skipped = hn::Set(d, T(pool.window_w - columns.size())),
+               skipped_rows = hn::Set(d, T((pool.window_h - rows.size()) * pool.window_w));
+    for (std::int64_t t = slices.begin; t < slices.end; ++t) {
+      for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+        const T* const row = origin + t * slice_step + r * pool.x.w * lanes;
+        for (std::int64_t s = columns.begin; s < columns.end; ++s) {
+          const auto v = LoadStep(at, row + s * lanes, step);
+          // A NaN wins and stays, so that it is not lost.
+          const auto wins = hn::Or(hn::Gt(v, greatest), hn::IsNaN(v));
+          greatest = hn::IfThenElse(wins, v, greatest);
+          winner = hn::IfThenElse(wins, element, winner);
+          element = hn::Add(element, one);
+        }
+        element = hn::Add(element, skipped);
       }
-      element = hn::Add(element, skipped);
+      element = hn::Add(element, skipped_rows);
     }
     at.Store(greatest, y + out);
     if (index != nullptr) StoreIndex<T>(at, winner, index + out);
@@ -164,46 +188,58 @@ struct ForwardPoolRow {
   }
 };
 
-// A plane of dy with row h of dx. Row p of dy reaches it through window row
-// h + pad_h - p * stride_h.
+// A channel or block of dy with row h of slice d of dx. Row p of dy reaches it through window row
+// h + pad_h - p * stride_h, slice z through window slice d + pad_d - z * stride_d.
 template <class T>
 struct BackwardPoolRow {
   const PoolDesc& pool;
-  std::int64_t h, lanes;
+  std::int64_t d, h, lanes;
   const T* dy;
   const std::uint8_t* index;  // null for means
   T* dx;
 
   void Run() const {
     std::fill(dx, dx + pool.x.w * lanes, T(0));
-    const std::int64_t reach = h + pool.pad_h;
-    const std::int64_t first =
-        std::max<std::int64_t>(0, reach - pool.window_h + pool.stride_h) / pool.stride_h;
-    for (std::int64_t p = first; p < pool.y.h && p * pool.stride_h <= reach; ++p)
-      for (std::int64_t s = 0; s < pool.window_w; ++s) {
-        const PoolRange q = OutputsInside(s, pool.stride_w, pool.pad_w, pool.y.w, pool.x.w);
-        const T element = T((reach - p * pool.stride_h) * pool.window_w + s);
-        if (lanes == 1 && (index != nullptr || pool.count_padding))
-          ForEachVector<T>(q.size(), [&](auto at, std::int64_t i)
-                                         HWY_ATTR { Vector(at, p, q.begin + i, s, 0, element); });
-        else
-          for (std::int64_t i = q.begin; i < q.end; ++i)
-            ForEachVector<T>(lanes, [&](auto at, std::int64_t lane)
-                                        HWY_ATTR { Vector(at, p, i, s, lane, element); });
-      }
+    const PoolRange slices =
+        OutputsReaching(d + pool.pad_d, pool.stride_d, pool.window_d, pool.y_depth);
+    const PoolRange rows =
+        OutputsReaching(h + pool.pad_h, pool.stride_h, pool.window_h, pool.y_rows());
+    for (std::int64_t z = slices.begin; z < slices.end; ++z)
+      for (std::int64_t p = rows.begin; p < rows.end; ++p) AddRow(z, p);
   }
 
-  // Adds the contribution of window column s of the vector of dy at (p, q, lane).
-  template <class At>
-  HWY_INLINE void Vector(At at, std::int64_t p, std::int64_t q, std::int64_t s, std::int64_t lane,
-                         T element) const {
+  // Row p of slice z of dy.
+  void AddRow(std::int64_t z, std::int64_t p) const {
+    const std::int64_t t = d + pool.pad_d - z * pool.stride_d;
+    const std::int64_t r = h + pool.pad_h - p * pool.stride_h;
+    const std::int64_t row = (z * pool.y_rows() + p) * pool.y.w * lanes;
+    const auto share = [&](std::int64_t q) { return T(MeanShare(pool, z, p, q)); };
+    for (std::int64_t s = 0; s < pool.window_w; ++s) {
+      const PoolRange q = OutputsInside(s, pool.stride_w, pool.pad_w, pool.y.w, pool.x.w);
+      const T element = T((t * pool.window_h + r) * pool.window_w + s);
+      if (lanes == 1 && (index != nullptr || pool.count_padding))
+        ForEachVector<T>(q.size(), [&](auto at, std::int64_t i) HWY_ATTR {
+          Vector(at, row, q.begin + i, s, 0, element, share);
+        });
+      else
+        for (std::int64_t i = q.begin; i < q.end; ++i)
+          ForEachVector<T>(lanes, [&](auto at, std::int64_t lane)
+                                      HWY_ATTR { Vector(at, row, i, s, lane, element, share); });
+    }
+  }
+
+  // Adds the contribution of window column s of the vector of dy at q and a lane of a row, which
+  // begins at `row`. A mean counts share(q) of it.
+  template <class At, class Share>
+  HWY_INLINE void Vector(At at, std::int64_t row, std::int64_t q, std::int64_t s, std::int64_t lane,
+                         T element, const Share& share) const {
     const VectorTag<T> d;
-    const std::int64_t out = (p * pool.y.w + q) * lanes + lane;
-    auto v = at.Load(dy + out);
+    auto v = at.Load(dy + row + q * lanes + lane);
     if (index != nullptr)
-      v = hn::IfThenElseZero(hn::Eq(LoadIndex<T>(at, index + out), hn::Set(d, element)), v);
+      v = hn::IfThenElseZero(
+          hn::Eq(LoadIndex<T>(at, index + row + q * lanes + lane), hn::Set(d, element)), v);
     else
-      v = hn::Mul(v, hn::Set(d, T(MeanShare(pool, p, q))));
+      v = hn::Mul(v, hn::Set(d, share(q)));
     AddStep(at, v, dx + (q * pool.stride_w - pool.pad_w + s) * lanes + lane,
             lanes == 1 ? pool.stride_w : 1);
   }
@@ -214,10 +250,15 @@ template <class T>
 void RunForwardPool(const PoolJob& job, std::int64_t row) {
   const PoolDesc& pool = job.pool;
   const std::int64_t lanes = lanes_of(pool.x), plane = row / pool.y.h;
-  const std::int64_t to = row * pool.y.w * lanes;
+  const std::int64_t to = row * pool.y.w * lanes, p = row % pool.y.h;
+  const std::int64_t z = p / pool.y_rows();
   ForwardPoolRow<T>{pool,
-                    row % pool.y.h,
+                    z,
+                    p % pool.y_rows(),
                     lanes,
+                    SlicesInside(pool, z),
+                    RowsInside(pool, p % pool.y_rows()),
+                    pool.x_rows() * pool.x.w * lanes,
                     static_cast<const T*>(job.from) + plane * pool.x.h * pool.x.w * lanes,
                     static_cast<T*>(job.to) + to,
                     job.index == nullptr ? nullptr : job.index + to}
@@ -229,9 +270,10 @@ template <class T>
 void RunBackwardPool(const PoolJob& job, std::int64_t row) {
   const PoolDesc& pool = job.pool;
   const std::int64_t lanes = lanes_of(pool.x);
-  const std::int64_t from = row / pool.x.h * pool.y.h * pool.y.w * lanes;
+  const std::int64_t from = row / pool.x.h * pool.y.h * pool.y.w * lanes, h = row % pool.x.h;
   BackwardPoolRow<T>{pool,
-                     row % pool.x.h,
+                     h / pool.x_rows(),
+                     h % pool.x_rows(),
                      lanes,
                      static_cast<const T*>(job.from) + from,
                      pool.kind == PoolKind::max ? job.index + from : nullptr,

@@ -12,11 +12,13 @@ namespace {
 
 // The axes fit an int, so that an element's row and column cost a 32-bit division.
 struct Pool {
-  int h, w, p, q;
-  int window_h, window_w, stride_h, stride_w, pad_h, pad_w;
+  int d, h, w, z, p, q;
+  int window_d, window_h, window_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
   std::int64_t channels;
   bool mean, count_padding, inner;  // inner: channels are contiguous
 
+  __device__ int in_plane() const { return d * h * w; }
+  __device__ int out_plane() const { return z * p * q; }
   // A plane of one image: elements from one channel, and from one pixel, to the next.
   __device__ std::int64_t channel_step(int plane) const { return inner ? 1 : plane; }
   __device__ std::int64_t pixel_step() const { return inner ? channels : 1; }
@@ -33,18 +35,44 @@ __device__ __forceinline__ Range window_inside(int out, int stride, int pad, int
   return {max(0, -first), min(window, size - first)};
 }
 
+// Where a pixel is in a plane of so many slices and rows, of `width` pixels each.
+struct Position {
+  int slice, row, column;
+};
+__device__ __forceinline__ Position position(int pixel, int slices, int rows, int width) {
+  const int row = pixel / width, slice = slices == 1 ? 0 : row / rows;
+  return {slice, row - slice * rows, pixel - row * width};
+}
+
 // Output positions whose window holds input position `in`.
 __device__ __forceinline__ Range outputs_of(int in, int stride, int pad, int window, int out) {
   const int reach = in + pad;
   return {reach < window ? 0 : (reach - window) / stride + 1, min(out, reach / stride + 1)};
 }
 
-// 1 / the number of elements that the mean at (p, q) counts.
+// The window elements of an output that lie inside, along each axis.
+struct Window {
+  Range t, r, s;
+  __device__ int size() const { return t.size() * r.size() * s.size(); }
+};
+__device__ __forceinline__ Window window_inside(const Pool& pool, const Position& out) {
+  return {window_inside(out.slice, pool.stride_d, pool.pad_d, pool.window_d, pool.d),
+          window_inside(out.row, pool.stride_h, pool.pad_h, pool.window_h, pool.h),
+          window_inside(out.column, pool.stride_w, pool.pad_w, pool.window_w, pool.w)};
+}
+
+// The offset in its plane, in pixels, of an output's first window element, which may lie outside.
+__device__ __forceinline__ std::int64_t window_begin(const Pool& pool, const Position& out) {
+  const std::int64_t row = (out.slice * pool.stride_d - pool.pad_d) * std::int64_t(pool.h) +
+                           out.row * pool.stride_h - pool.pad_h;
+  return row * pool.w + out.column * pool.stride_w - pool.pad_w;
+}
+
+// 1 / the number of elements that the mean at this output counts.
 template <class T>
-__device__ __forceinline__ T mean_share(const Pool& pool, int p, int q) {
-  if (pool.count_padding) return T(1) / T(pool.window_h * pool.window_w);
-  return T(1) / T(window_inside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.h).size() *
-                  window_inside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.w).size());
+__device__ __forceinline__ T mean_share(const Pool& pool, const Position& out) {
+  if (pool.count_padding) return T(1) / T(pool.window_d * pool.window_h * pool.window_w);
+  return T(1) / T(window_inside(pool, out).size());
 }
 
 // f(image, channel, pixel) for rows over a tensor with `plane` pixels.
@@ -60,38 +88,36 @@ __device__ __forceinline__ void for_each_output(const Pool& pool, const Rows& ro
 
 template <class T, int V>
 __global__ void pool_forward_kernel(Pool pool, Rows rows, const T* x, T* y, std::uint8_t* index) {
-  const int out_plane = pool.p * pool.q, in_plane = pool.h * pool.w;
+  const int out_plane = pool.out_plane(), in_plane = pool.in_plane();
   for_each_output<V>(pool, rows, [&](std::int64_t image, std::int64_t channel, int pixel) {
-    const int p = pixel / pool.q, q = pixel - p * pool.q;
-    const Range r = window_inside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.h);
-    const Range s = window_inside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.w);
+    const Position at = position(pixel, pool.z, pool.p, pool.q);
+    const auto [t, r, s] = window_inside(pool, at);
     const std::int64_t step = pool.pixel_step();
-    const T* const from =
-        x + image * pool.channels * in_plane + channel * pool.channel_step(in_plane) +
-        ((p * pool.stride_h - pool.pad_h) * std::int64_t(pool.w) + q * pool.stride_w - pool.pad_w) *
-            step;
+    const T* const from = x + image * pool.channels * in_plane +
+                          channel * pool.channel_step(in_plane) + window_begin(pool, at) * step;
     const std::int64_t to =
         image * pool.channels * out_plane + channel * pool.channel_step(out_plane) + pixel * step;
     Pack<T, V> out;
     Pack<std::uint8_t, V> winner;
     for (int k = 0; k < V; ++k) {
       out.v[k] = pool.mean ? T(0) : -T(INFINITY);
-      winner.v[k] = std::uint8_t(r.begin * pool.window_w + s.begin);
+      winner.v[k] = std::uint8_t((t.begin * pool.window_h + r.begin) * pool.window_w + s.begin);
     }
-    for (int i = r.begin; i < r.end; ++i)
-      for (int j = s.begin; j < s.end; ++j) {
-        const auto v = load<V>(from + (i * std::int64_t(pool.w) + j) * step);
-        for (int k = 0; k < V; ++k) {
-          if (pool.mean) {
-            out.v[k] += v.v[k];
-          } else if (v.v[k] > out.v[k] || v.v[k] != v.v[k]) {  // a NaN wins and stays
-            out.v[k] = v.v[k];
-            winner.v[k] = std::uint8_t(i * pool.window_w + j);
+    for (int h = t.begin; h < t.end; ++h)
+      for (int i = r.begin; i < r.end; ++i)
+        for (int j = s.begin; j < s.end; ++j) {
+          const auto v = load<V>(from + ((h * pool.h + i) * std::int64_t(pool.w) + j) * step);
+          for (int k = 0; k < V; ++k) {
+            if (pool.mean) {
+              out.v[k] += v.v[k];
+            } else if (v.v[k] > out.v[k] || v.v[k] != v.v[k]) {  // a NaN wins and stays
+              out.v[k] = v.v[k];
+              winner.v[k] = std::uint8_t((h * pool.window_h + i) * pool.window_w + j);
+            }
           }
         }
-      }
     if (pool.mean) {
-      const T share = mean_share<T>(pool, p, q);
+      const T share = mean_share<T>(pool, at);
       for (int k = 0; k < V; ++k) out.v[k] *= share;
     } else if (index != nullptr) {
       store(winner, index + to);
@@ -103,19 +129,21 @@ __global__ void pool_forward_kernel(Pool pool, Rows rows, const T* x, T* y, std:
 // Means of windows that are large and of one channel, as in global pooling in NCHW: a warp each.
 template <class T>
 __global__ void pool_large_means(Pool pool, std::int64_t outputs, const T* x, T* y) {
-  const int lane = int(threadIdx.x), out_plane = pool.p * pool.q;
+  const int lane = int(threadIdx.x), out_plane = pool.out_plane();
   for (std::int64_t out = std::int64_t(blockIdx.x) * blockDim.y + threadIdx.y; out < outputs;
        out += std::int64_t(gridDim.x) * blockDim.y) {
     const std::int64_t plane = out / out_plane;
-    const int pixel = int(out - plane * out_plane), p = pixel / pool.q, q = pixel - p * pool.q;
-    const Range r = window_inside(p, pool.stride_h, pool.pad_h, pool.window_h, pool.h);
-    const Range s = window_inside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.w);
-    const T* const from = x + (plane * pool.h + p * pool.stride_h - pool.pad_h) * pool.w +
-                          q * pool.stride_w - pool.pad_w;
+    const Position at = position(int(out - plane * out_plane), pool.z, pool.p, pool.q);
+    const Window inside = window_inside(pool, at);
+    const T* const from = x + plane * pool.in_plane() + window_begin(pool, at);
     T sum = 0;
-    for (int i = lane; i < r.size() * s.size(); i += 32)
-      sum += from[std::int64_t(r.begin + i / s.size()) * pool.w + s.begin + i % s.size()];
-    sum = warp_sum(sum) * mean_share<T>(pool, p, q);
+    for (int i = lane; i < inside.size(); i += 32) {
+      const Position of = position(i, inside.t.size(), inside.r.size(), inside.s.size());
+      const std::int64_t row =
+          std::int64_t(inside.t.begin + of.slice) * pool.h + inside.r.begin + of.row;
+      sum += from[row * pool.w + inside.s.begin + of.column];
+    }
+    sum = warp_sum(sum) * mean_share<T>(pool, at);
     if (lane == 0) y[out] = sum;
   }
 }
@@ -123,29 +151,33 @@ __global__ void pool_large_means(Pool pool, std::int64_t outputs, const T* x, T*
 template <class T, int V>
 __global__ void pool_backward_kernel(Pool pool, Rows rows, const T* dy, const std::uint8_t* index,
                                      T* dx) {
-  const int out_plane = pool.p * pool.q, in_plane = pool.h * pool.w;
+  const int out_plane = pool.out_plane(), in_plane = pool.in_plane();
   for_each_output<V>(pool, rows, [&](std::int64_t image, std::int64_t channel, int pixel) {
-    const int h = pixel / pool.w, w = pixel - h * pool.w;
+    const auto [d, h, w] = position(pixel, pool.d, pool.h, pool.w);
+    const Range z = outputs_of(d, pool.stride_d, pool.pad_d, pool.window_d, pool.z);
     const Range p = outputs_of(h, pool.stride_h, pool.pad_h, pool.window_h, pool.p);
     const Range q = outputs_of(w, pool.stride_w, pool.pad_w, pool.window_w, pool.q);
     const std::int64_t step = pool.pixel_step();
     const std::int64_t from =
         image * pool.channels * out_plane + channel * pool.channel_step(out_plane);
     Pack<T, V> sum{};
-    for (int i = p.begin; i < p.end; ++i)
-      for (int j = q.begin; j < q.end; ++j) {
-        const std::int64_t at = from + (i * pool.q + j) * step;
-        const auto v = load<V>(dy + at);
-        if (pool.mean) {
-          const T share = mean_share<T>(pool, i, j);
-          for (int k = 0; k < V; ++k) sum.v[k] += v.v[k] * share;
-        } else {
-          const auto element = std::uint8_t((h + pool.pad_h - i * pool.stride_h) * pool.window_w +
-                                            w + pool.pad_w - j * pool.stride_w);
-          const auto winner = load<V>(index + at);
-          for (int k = 0; k < V; ++k) sum.v[k] += winner.v[k] == element ? v.v[k] : T(0);
+    for (int l = z.begin; l < z.end; ++l)
+      for (int i = p.begin; i < p.end; ++i)
+        for (int j = q.begin; j < q.end; ++j) {
+          const std::int64_t at = from + ((l * pool.p + i) * pool.q + j) * step;
+          const auto v = load<V>(dy + at);
+          if (pool.mean) {
+            const T share = mean_share<T>(pool, {l, i, j});
+            for (int k = 0; k < V; ++k) sum.v[k] += v.v[k] * share;
+          } else {
+            const int t = d + pool.pad_d - l * pool.stride_d,
+                      r = h + pool.pad_h - i * pool.stride_h,
+                      s = w + pool.pad_w - j * pool.stride_w;
+            const auto element = std::uint8_t((t * pool.window_h + r) * pool.window_w + s);
+            const auto winner = load<V>(index + at);
+            for (int k = 0; k < V; ++k) sum.v[k] += winner.v[k] == element ? v.v[k] : T(0);
+          }
         }
-      }
     store(sum, dx + image * pool.channels * in_plane + channel * pool.channel_step(in_plane) +
                    pixel * step);
   });
@@ -154,19 +186,24 @@ __global__ void pool_backward_kernel(Pool pool, Rows rows, const T* dy, const st
 // ---- Launching ----
 
 Pool pool_of(const PoolDesc& d) {
-  for (const std::int64_t size :
-       {d.x.h * d.x.w, d.y.h * d.y.w, d.x.h + d.window_h + d.pad_h, d.x.w + d.window_w + d.pad_w})
+  for (const std::int64_t size : {d.x.h * d.x.w, d.y.h * d.y.w, d.x_depth + d.window_d + d.pad_d,
+                                  d.x_rows() + d.window_h + d.pad_h, d.x.w + d.window_w + d.pad_w})
     if (size > std::numeric_limits<int>::max() / 2)
       throw InputError(
           fmt::format("pooling on CUDA takes planes below 2^30 elements, not {}x{}", d.x.h, d.x.w));
-  return {.h = int(d.x.h),
+  return {.d = int(d.x_depth),
+          .h = int(d.x_rows()),
           .w = int(d.x.w),
-          .p = int(d.y.h),
+          .z = int(d.y_depth),
+          .p = int(d.y_rows()),
           .q = int(d.y.w),
+          .window_d = int(d.window_d),
           .window_h = int(d.window_h),
           .window_w = int(d.window_w),
+          .stride_d = int(d.stride_d),
           .stride_h = int(d.stride_h),
           .stride_w = int(d.stride_w),
+          .pad_d = int(d.pad_d),
           .pad_h = int(d.pad_h),
           .pad_w = int(d.pad_w),
           .channels = d.x.c,
@@ -199,7 +236,7 @@ void CudaLayerOps::pool_forward(DType dtype, const PoolDesc& desc, const void* x
     using T = decltype(zero);
     const auto* const from = static_cast<const T*>(x);
     auto* const to = static_cast<T*>(y);
-    if (pool.mean && !pool.inner && desc.window_h * desc.window_w >= 32) {
+    if (pool.mean && !pool.inner && desc.window_elements() >= 32) {
       constexpr int warps = 8;
       const std::int64_t outputs = desc.y.elements();
       return launch(pool_large_means<T>,

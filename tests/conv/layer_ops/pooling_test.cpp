@@ -11,23 +11,38 @@ class Pooling : public LayerTest {};
 
 struct Case {
   std::int64_t n, c, h, w, window_h, window_w, stride_h, stride_w, pad_h, pad_w, p, q;
+  std::int64_t d = 1, window_d = 1, stride_d = 1, pad_d = 0, z = 1;
 };
 
-// The last four: rounded up beyond the padding; windows wider than the image; every output touching
-// the padding; large enough for several threads.
+// Four in two dimensions: rounded up beyond the padding; windows wider than the image; every output
+// touching the padding; large enough for several threads. Then those with depth: a window of 64
+// elements; windows deeper than x; slices that are pooled alone.
 const std::vector<Case> cases{
-    {2, 3, 6, 8, 2, 2, 2, 2, 0, 0, 3, 4},  {1, 17, 7, 9, 3, 3, 2, 2, 1, 1, 4, 5},
-    {2, 20, 5, 7, 3, 2, 1, 3, 1, 0, 5, 2}, {1, 9, 9, 6, 1, 1, 2, 2, 0, 0, 5, 3},
-    {2, 33, 4, 4, 4, 4, 1, 1, 0, 0, 1, 1}, {1, 5, 1, 40, 1, 5, 1, 1, 0, 2, 1, 40},
-    {2, 3, 8, 8, 3, 3, 2, 2, 0, 0, 4, 4},  {1, 6, 2, 3, 5, 5, 1, 2, 3, 2, 4, 2},
-    {1, 3, 2, 2, 5, 5, 1, 1, 4, 4, 2, 2},  {3, 40, 23, 21, 3, 3, 2, 2, 1, 1, 12, 11},
+    {2, 3, 6, 8, 2, 2, 2, 2, 0, 0, 3, 4},
+    {1, 17, 7, 9, 3, 3, 2, 2, 1, 1, 4, 5},
+    {2, 20, 5, 7, 3, 2, 1, 3, 1, 0, 5, 2},
+    {1, 9, 9, 6, 1, 1, 2, 2, 0, 0, 5, 3},
+    {2, 33, 4, 4, 4, 4, 1, 1, 0, 0, 1, 1},
+    {1, 5, 1, 40, 1, 5, 1, 1, 0, 2, 1, 40},
+    {2, 3, 8, 8, 3, 3, 2, 2, 0, 0, 4, 4},
+    {1, 6, 2, 3, 5, 5, 1, 2, 3, 2, 4, 2},
+    {1, 3, 2, 2, 5, 5, 1, 1, 4, 4, 2, 2},
+    {3, 40, 23, 21, 3, 3, 2, 2, 1, 1, 12, 11},
+    {2, 3, 6, 8, 2, 2, 2, 2, 0, 0, 3, 4, 4, 2, 2, 0, 2},
+    {1, 17, 7, 9, 3, 3, 2, 2, 1, 1, 4, 5, 5, 3, 2, 1, 3},
+    {1, 9, 4, 5, 2, 3, 1, 2, 1, 1, 5, 3, 3, 3, 1, 1, 3},
+    {2, 33, 5, 6, 4, 4, 1, 1, 1, 1, 4, 5, 6, 4, 2, 1, 3},
+    {1, 3, 4, 3, 2, 2, 2, 1, 0, 0, 2, 2, 2, 3, 1, 2, 4},
+    {1, 5, 4, 5, 2, 2, 2, 1, 0, 0, 2, 4, 3, 1, 1, 0, 3},
 };
 
 PoolDesc pool_of(const Case& t, PoolKind kind, bool count_padding, const LayerLab& lab) {
   PoolDesc pool;
   pool.kind = kind;
-  pool.x = lab.desc(t.n, t.c, t.h, t.w);
-  pool.y = lab.desc(t.n, t.c, t.p, t.q);
+  pool.x = lab.desc(t.n, t.c, t.d * t.h, t.w);
+  pool.y = lab.desc(t.n, t.c, t.z * t.p, t.q);
+  pool.x_depth = t.d, pool.y_depth = t.z;
+  pool.window_d = t.window_d, pool.stride_d = t.stride_d, pool.pad_d = t.pad_d;
   pool.window_h = t.window_h, pool.window_w = t.window_w;
   pool.stride_h = t.stride_h, pool.stride_w = t.stride_w;
   pool.pad_h = t.pad_h, pool.pad_w = t.pad_w;
@@ -59,28 +74,32 @@ Values backward(const LayerLab& lab, const PoolDesc& pool, const Values& x, cons
 }
 
 Values expected_forward(const PoolDesc& pool, const Values& x) {
-  const TensorDesc in{pool.x.n, pool.x.c, pool.x.h, pool.x.w};
-  Values y;
-  for (std::int64_t n = 0; n < in.n; ++n)
-    for (std::int64_t c = 0; c < in.c; ++c)
-      for (std::int64_t p = 0; p < pool.y.h; ++p)
-        for (std::int64_t q = 0; q < pool.y.w; ++q) {
-          double greatest = -std::numeric_limits<double>::infinity(), sum = 0;
-          int inside = 0;
-          for (std::int64_t r = 0; r < pool.window_h; ++r)
-            for (std::int64_t s = 0; s < pool.window_w; ++s) {
-              const std::int64_t h = p * pool.stride_h - pool.pad_h + r;
-              const std::int64_t w = q * pool.stride_w - pool.pad_w + s;
-              if (h < 0 || h >= in.h || w < 0 || w >= in.w) continue;
-              const double value = x[std::size_t(in.offset(n, c, h, w))];
-              greatest = std::max(greatest, value);
-              sum += value;
-              ++inside;
-            }
-          const double count =
-              pool.count_padding ? double(pool.window_h * pool.window_w) : double(inside);
-          y.push_back(pool.kind == PoolKind::max ? greatest : sum / count);
+  const std::int64_t depth = pool.x_depth, height = pool.x.h / depth, width = pool.x.w;
+  const std::int64_t rows = pool.y.h / pool.y_depth;
+  const auto output = [&](const double* plane, std::int64_t z, std::int64_t p, std::int64_t q) {
+    double greatest = -std::numeric_limits<double>::infinity(), sum = 0;
+    int inside = 0, all = 0;
+    for (std::int64_t t = 0; t < pool.window_d; ++t)
+      for (std::int64_t r = 0; r < pool.window_h; ++r)
+        for (std::int64_t s = 0; s < pool.window_w; ++s, ++all) {
+          const std::int64_t d = z * pool.stride_d - pool.pad_d + t;
+          const std::int64_t h = p * pool.stride_h - pool.pad_h + r;
+          const std::int64_t w = q * pool.stride_w - pool.pad_w + s;
+          if (d < 0 || d >= depth || h < 0 || h >= height || w < 0 || w >= width) continue;
+          const double value = plane[(d * height + h) * width + w];
+          greatest = std::max(greatest, value);
+          sum += value;
+          ++inside;
         }
+    const int count = pool.count_padding ? all : inside;
+    return pool.kind == PoolKind::max ? greatest : sum / double(count);
+  };
+  Values y;
+  for (std::int64_t plane = 0; plane < pool.x.n * pool.x.c; ++plane)
+    for (std::int64_t z = 0; z < pool.y_depth; ++z)
+      for (std::int64_t p = 0; p < rows; ++p)
+        for (std::int64_t q = 0; q < pool.y.w; ++q)
+          y.push_back(output(x.data() + plane * depth * height * width, z, p, q));
   return y;
 }
 
@@ -118,7 +137,7 @@ TEST_F(Pooling, BackwardIsTheGradient) {
       for (const int kind : {0, 1, 2}) {
         const PoolDesc pool =
             pool_of(t, kind == 0 ? PoolKind::max : PoolKind::average, kind == 1, lab);
-        const Values dy = random_values(t.n * t.c * t.p * t.q, 2);
+        const Values dy = random_values(t.n * t.c * t.z * t.p * t.q, 2);
         expect_backward(
             lab, input(pool), dy,
             [&](const LayerLab& l, const Values& x) { return forward(l, pool, x).y; },
@@ -164,14 +183,20 @@ TEST_F(Pooling, RefusesWhatMakesNoSense) {
   const auto refused = [&](Case t, PoolKind kind = PoolKind::max) {
     EXPECT_THROW(validate(pool_of(t, kind, true, lab)), InputError);
   };
-  refused({1, 1, 4, 4, 2, 2, 0, 1, 0, 0, 2, 2});        // stride 0
-  refused({1, 1, 4, 4, 2, 2, 2, 2, 2, 0, 3, 2});        // a window entirely above
-  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 3, 2});        // a window entirely below
-  refused({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25});  // 272 elements
+  refused({1, 1, 4, 4, 2, 2, 0, 1, 0, 0, 2, 2});                 // stride 0
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 2, 0, 3, 2});                 // a window entirely above
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 3, 2});                 // a window entirely below
+  refused({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25});           // 272 elements
+  refused({1, 1, 9, 9, 7, 7, 1, 1, 0, 0, 3, 3, 6, 6, 1, 0, 1});  // 294 elements
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 2, 2, 4, 2, 2, 0, 3});  // a window entirely behind
+  refused({1, 1, 4, 4, 2, 2, 2, 2, 0, 0, 2, 2, 4, 2, 0, 0, 1});  // stride 0 along the depth
   EXPECT_NO_THROW(
       validate(pool_of({1, 1, 40, 40, 17, 16, 1, 1, 0, 0, 24, 25}, PoolKind::average, true, lab)));
   PoolDesc pool = pool_of(cases[0], PoolKind::max, true, lab);
   pool.y.layout = Layout::nhwc;
+  EXPECT_THROW(validate(pool), InputError);
+  pool = pool_of(cases[0], PoolKind::max, true, lab);
+  pool.x_depth = 4;  // of 6 rows
   EXPECT_THROW(validate(pool), InputError);
   EXPECT_THROW(lab.ops().pool_forward(DType::bf16, pool_of(cases[0], PoolKind::max, true, lab),
                                       nullptr, nullptr, nullptr, lab.stream()),
