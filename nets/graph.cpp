@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <string_view>
 
 #include "conv/error.h"
 #include "conv/layer_ops.h"
@@ -12,13 +14,29 @@
 namespace convlab::nets {
 namespace {
 
-std::string text(const Shape& s) { return fmt::format("{}x{}x{}x{}", s.n, s.c, s.h, s.w); }
-std::string text(const PerAxis& a) {
+std::string text(const Shape& s) {
+  const std::string depth = s.d == 1 ? "" : fmt::format("{}x", s.d);
+  return fmt::format("{}x{}x{}{}x{}", s.n, s.c, depth, s.h, s.w);
+}
+// With the number along the depth in front if there is a window along it.
+std::string text(const PerAxis& a, const std::optional<DepthWindow>& window,
+                 std::int64_t DepthWindow::*depth) {
+  if (window) return fmt::format("{}x{}x{}", (*window).*depth, a.h, a.w);
   return a.h == a.w ? fmt::format("{}", a.h) : fmt::format("{}x{}", a.h, a.w);
 }
 
 // Above any valid window, stride or padding, so that their sums do not overflow.
 constexpr std::int64_t most_axis = std::int64_t{1} << 31;
+
+// Whether the numbers are from 0 to `most`, those along the depth included.
+bool in_range(std::initializer_list<PerAxis> sizes, const std::optional<DepthWindow>& depth,
+              std::int64_t most) {
+  const auto fits = [most](std::int64_t size) { return size >= 0 && size <= most; };
+  const DepthWindow& d = depth.value_or(DepthWindow{});
+  return std::all_of(sizes.begin(), sizes.end(),
+                     [&](const PerAxis& size) { return fits(size.h) && fits(size.w); }) &&
+         fits(d.kernel) && fits(d.stride) && fits(d.pad) && fits(d.dilation) && fits(d.output_pad);
+}
 
 // A layer's output for its inputs' shapes. Throws InputError without saying which layer.
 struct Inference {
@@ -38,11 +56,12 @@ struct Inference {
   Shape operator()(const Linear& linear) const { return {only().n, linear.outputs, 1, 1}; }
   Shape operator()(const Pool& pool) const {
     const Shape& x = only();
-    if (pool.kernel < 1 || pool.kernel > most_axis || pool.stride < 1 || pool.stride > most_axis ||
-        pool.pad < 0 || pool.pad > pool.kernel / 2)
-      throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
-                                   pool.kernel, pool.stride, pool.pad));
-    return {x.n, x.c, pooled(pool, x.h), pooled(pool, x.w)};
+    const DepthWindow& depth = pool.depth;
+    const PoolAxis plane{pool.kernel, pool.stride, pool.pad, pool.ceil_mode},
+        along_depth{depth.kernel, depth.stride, depth.pad, pool.ceil_mode};
+    if (depth.dilation != 1 || depth.output_pad != 0)
+      throw InputError("pooling has neither a dilation nor an output padding");
+    return {x.n, x.c, plane.pooled(x.h), plane.pooled(x.w), along_depth.pooled(x.d)};
   }
   Shape operator()(const GlobalAvgPool&) const { return {only().n, only().c, 1, 1}; }
   Shape operator()(const BatchNorm& norm) const {
@@ -70,14 +89,14 @@ struct Inference {
     if (slice.first < 0 || slice.channels < 1 || slice.first > x.c - slice.channels)
       throw InputError(fmt::format("cannot take {} channels from channel {} on: there are {}",
                                    slice.channels, slice.first, x.c));
-    return {x.n, slice.channels, x.h, x.w};
+    return {x.n, slice.channels, x.h, x.w, x.d};
   }
   Shape operator()(const ChannelShuffle& shuffle) const {
     validate_groups({1, only().c, 1, 1}, shuffle.groups);
     return only();
   }
   Shape operator()(const Resize& resize) const {
-    const Shape &x = only(), y{x.n, x.c, resize.h, resize.w};
+    const Shape &x = without_depth("resizing"), y{x.n, x.c, resize.h, resize.w};
     validate(ResizeDesc{resize.kind, {x.n, x.c, x.h, x.w}, {y.n, y.c, y.h, y.w}});
     return y;
   }
@@ -99,7 +118,7 @@ struct Inference {
     const Shape& x = only();
     if (pad.channels < x.c)
       throw InputError(fmt::format("cannot pad {} channels to {}", x.c, pad.channels));
-    return {x.n, pad.channels, x.h, x.w};
+    return {x.n, pad.channels, x.h, x.w, x.d};
   }
   Shape operator()(const Recurrent& recurrent) const;
   Shape operator()(const Add&) const {
@@ -112,7 +131,7 @@ struct Inference {
     Shape sum = first();
     sum.c = 0;
     for (const Shape& s : inputs) {
-      if (s.n != sum.n || s.h != sum.h || s.w != sum.w)
+      if (s.n != sum.n || s.d != sum.d || s.h != sum.h || s.w != sum.w)
         throw InputError(fmt::format("cannot concatenate {} with {}", text(s), text(first())));
       sum.c += s.c;
     }
@@ -126,21 +145,42 @@ struct Inference {
     return inputs[0];
   }
 
-  static std::int64_t pooled(const Pool& pool, std::int64_t size) {
-    const std::int64_t room = size + 2 * pool.pad - pool.kernel;
-    if (room < 0)
-      throw InputError(fmt::format("window {} does not fit into {} with padding {}", pool.kernel,
-                                   size, pool.pad));
-    if (!pool.ceil_mode) return room / pool.stride + 1;
-    const std::int64_t out = ceil_div(room, pool.stride) + 1;
-    return (out - 1) * pool.stride >= size + pool.pad ? out - 1 : out;
+  const Shape& without_depth(std::string_view what) const {
+    const Shape& x = only();
+    if (x.d != 1) throw InputError(fmt::format("{} needs depth 1, has {}", what, x.d));
+    return x;
   }
+
+  struct PoolAxis {
+    std::int64_t kernel, stride, pad;
+    bool ceil_mode;
+
+    std::int64_t pooled(std::int64_t size) const {
+      if (kernel < 1 || kernel > most_axis || stride < 1 || stride > most_axis || pad < 0 ||
+          pad > kernel / 2)
+        throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
+                                     kernel, stride, pad));
+      const std::int64_t room = size + 2 * pad - kernel;
+      if (room < 0)
+        throw InputError(
+            fmt::format("window {} does not fit into {} with padding {}", kernel, size, pad));
+      if (!ceil_mode) return room / stride + 1;
+      const std::int64_t out = ceil_div(room, stride) + 1;
+      return (out - 1) * stride >= size + pad ? out - 1 : out;
+    }
+  };
 };
+
+void set_depth(ConvProblem& p, const std::optional<DepthWindow>& depth) {
+  const DepthWindow d = depth.value_or(DepthWindow{});
+  p.t = d.kernel, p.stride_d = d.stride, p.pad_d = d.pad, p.dilation_d = d.dilation;
+}
 
 ConvProblem problem_of(const Conv& conv, const Shape& x) {
   ConvProblem p;
-  p.n = x.n, p.c = x.c, p.h = x.h, p.w = x.w;
+  p.n = x.n, p.c = x.c, p.d = x.d, p.h = x.h, p.w = x.w;
   p.k = conv.filters, p.r = conv.kernel.h, p.s = conv.kernel.w;
+  set_depth(p, conv.depth);
   p.stride_h = conv.stride.h, p.stride_w = conv.stride.w;
   p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
   p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
@@ -151,33 +191,40 @@ ConvProblem problem_of(const Conv& conv, const Shape& x) {
     const std::int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1;
     return room < 0 ? 0 : room / stride + 1;
   };
+  p.z = positions(x.d, p.t, p.stride_d, p.pad_d, p.dilation_d);
   p.p = positions(x.h, p.r, p.stride_h, p.pad_h, p.dilation_h);
   p.q = positions(x.w, p.s, p.stride_w, p.pad_w, p.dilation_w);
   return p;
 }
 
 Shape Inference::operator()(const Conv& conv) const {
-  for (const PerAxis& sizes : {conv.kernel, conv.stride, conv.pad, conv.dilation})
-    if (std::min(sizes.h, sizes.w) < 0 || std::max(sizes.h, sizes.w) > most_axis)
-      throw InputError(
-          fmt::format("window {} with stride {}, padding {} and dilation {} makes no sense",
-                      text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation)));
-  if (conv.matrix && conv.kernel != PerAxis(1))
-    throw InputError(
-        fmt::format("window {} has no matrix as its weight: expected 1", text(conv.kernel)));
+  const auto& depth = conv.depth;
+  const std::string kernel = text(conv.kernel, depth, &DepthWindow::kernel);
+  if (!in_range({conv.kernel, conv.stride, conv.pad, conv.dilation}, depth, most_axis))
+    throw InputError(fmt::format(
+        "window {} with stride {}, padding {} and dilation {} makes no sense", kernel,
+        text(conv.stride, depth, &DepthWindow::stride), text(conv.pad, depth, &DepthWindow::pad),
+        text(conv.dilation, depth, &DepthWindow::dilation)));
+  if (conv.matrix && (conv.kernel != PerAxis(1) || depth))
+    throw InputError(fmt::format("window {} has no matrix as its weight: expected 1", kernel));
+  if (depth && depth->output_pad != 0)
+    throw InputError("only a transposed convolution has an output padding");
   const ConvProblem p = problem_of(conv, only());
   validate(p);
-  return {p.n, p.k, p.p, p.q};
+  return {p.n, p.k, p.p, p.q, p.z};
 }
 
 ConvProblem problem_of(const ConvTranspose& conv, const Shape& x) {
   ConvProblem p;
-  p.n = x.n, p.k = x.c, p.p = x.h, p.q = x.w;
+  p.n = x.n, p.k = x.c, p.z = x.d, p.p = x.h, p.q = x.w;
+  set_depth(p, conv.depth);
   p.c = conv.filters, p.r = conv.kernel.h, p.s = conv.kernel.w;
   p.stride_h = conv.stride.h, p.stride_w = conv.stride.w;
   p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
   p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
   p.groups = conv.groups;
+  p.d = saturating_mul(p.z - 1, p.stride_d) - 2 * p.pad_d + p.dilation_d * (p.t - 1) + 1 +
+        (conv.depth ? conv.depth->output_pad : 0);
   p.h = saturating_mul(p.p - 1, p.stride_h) - 2 * p.pad_h + p.dilation_h * (p.r - 1) + 1 +
         conv.output_pad.h;
   p.w = saturating_mul(p.q - 1, p.stride_w) - 2 * p.pad_w + p.dilation_w * (p.s - 1) + 1 +
@@ -187,19 +234,23 @@ ConvProblem problem_of(const ConvTranspose& conv, const Shape& x) {
 
 Shape Inference::operator()(const ConvTranspose& conv) const {
   constexpr std::int64_t most = std::int64_t{1} << 15;
-  for (const PerAxis& sizes : {conv.kernel, conv.stride, conv.pad, conv.dilation, conv.output_pad})
-    if (std::min(sizes.h, sizes.w) < 0 || std::max(sizes.h, sizes.w) > most)
-      throw InputError(fmt::format(
-          "window {} with stride {}, padding {}, dilation {} and output padding {} makes no sense",
-          text(conv.kernel), text(conv.stride), text(conv.pad), text(conv.dilation),
-          text(conv.output_pad)));
+  const auto& depth = conv.depth;
+  const std::string stride = text(conv.stride, depth, &DepthWindow::stride),
+                    dilation = text(conv.dilation, depth, &DepthWindow::dilation),
+                    output_pad = text(conv.output_pad, depth, &DepthWindow::output_pad);
+  if (!in_range({conv.kernel, conv.stride, conv.pad, conv.dilation, conv.output_pad}, depth, most))
+    throw InputError(fmt::format(
+        "window {} with stride {}, padding {}, dilation {} and output padding {} makes no sense",
+        text(conv.kernel, depth, &DepthWindow::kernel), stride,
+        text(conv.pad, depth, &DepthWindow::pad), dilation, output_pad));
   if (conv.output_pad.h >= std::max(conv.stride.h, conv.dilation.h) ||
-      conv.output_pad.w >= std::max(conv.stride.w, conv.dilation.w))
+      conv.output_pad.w >= std::max(conv.stride.w, conv.dilation.w) ||
+      (depth && depth->output_pad >= std::max(depth->stride, depth->dilation)))
     throw InputError(fmt::format("output padding {} is not less than stride {} or dilation {}",
-                                 text(conv.output_pad), text(conv.stride), text(conv.dilation)));
+                                 output_pad, stride, dilation));
   const ConvProblem p = problem_of(conv, only());
   validate(p);
-  return {p.n, p.c, p.h, p.w};
+  return {p.n, p.c, p.h, p.w, p.d};
 }
 
 RecurrentProblem problem_of(const Recurrent& recurrent, const Shape& x) {
@@ -212,7 +263,7 @@ RecurrentProblem problem_of(const Recurrent& recurrent, const Shape& x) {
 }
 
 Shape Inference::operator()(const Recurrent& recurrent) const {
-  RecurrentProblem p = problem_of(recurrent, only());
+  RecurrentProblem p = problem_of(recurrent, without_depth("a recurrent layer"));
   p.dtype = DType::f64;  // as in infer_shape
   validate(p);
   return {p.n, p.directions() * p.h, recurrent.every_step ? p.t : 1, 1};
@@ -246,7 +297,7 @@ Shape Graph::infer_shape(const Node& node) const {
   const Shape shape = std::visit(Inference{inputs}, node.layer);
   // As an f64 tensor, so that sizes in bytes never overflow.
   std::int64_t bytes = 8;
-  for (std::int64_t size : {shape.n, shape.c, shape.h, shape.w})
+  for (std::int64_t size : {shape.n, shape.c, shape.d, shape.h, shape.w})
     if (size < 1 || __builtin_mul_overflow(bytes, size, &bytes))
       throw InputError(fmt::format("its output would be {}", text(shape)));
   return shape;
@@ -294,14 +345,24 @@ std::int64_t Graph::parameters(const Node& node) const {
   return 0;
 }
 
+std::vector<std::int64_t> Graph::filter_shape(const Node& node) const {
+  const ConvProblem p = conv_problem(node);
+  const auto* const conv = std::get_if<Conv>(&node.layer);
+  if (conv != nullptr && conv->matrix) return {p.k, p.c};
+  const bool depth = conv != nullptr ? conv->depth.has_value()
+                                     : std::get<ConvTranspose>(node.layer).depth.has_value();
+  if (depth) return {p.k, p.c / p.groups, p.t, p.r, p.s};
+  return {p.k, p.c / p.groups, p.r, p.s};
+}
+
 std::int64_t Graph::multiply_adds(const Node& node) const {
   if (is_convolution(node.layer)) {
     const ConvProblem p = conv_problem(node);
-    return p.filter_elements() * p.p * p.q;
+    return p.filter_elements() * p.z * p.p * p.q;
   }
   if (const auto* linear = std::get_if<Linear>(&node.layer)) {
     const Shape& x = input_shape(node);
-    return x.c * x.h * x.w * linear->outputs;
+    return x.c * x.pixels() * linear->outputs;
   }
   if (std::holds_alternative<Recurrent>(node.layer)) {
     const RecurrentProblem p = recurrent_problem(node);

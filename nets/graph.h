@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,9 +14,14 @@
 
 namespace convlab::nets {
 
-// N C H W of an activation. After a fully connected layer, h = w = 1.
+// N C H W of an activation, or N C D H W in a net of three dimensions. In memory, D H rows
+// (conv/types/layout.h). After a fully connected layer, d = h = w = 1.
 struct Shape {
   std::int64_t n = 1, c = 1, h = 1, w = 1;
+  std::int64_t d = 1;
+
+  constexpr std::int64_t pixels() const { return d * h * w; }  // of a channel
+  constexpr std::int64_t elements() const { return n * c * pixels(); }
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
@@ -34,6 +40,13 @@ struct PerAxis {
   friend bool operator==(const PerAxis&, const PerAxis&) = default;
 };
 
+// A window's numbers along the depth.
+struct DepthWindow {
+  std::int64_t kernel = 1, stride = 1, pad = 0, dilation = 1;
+  std::int64_t output_pad = 0;  // of a transposed convolution
+  friend bool operator==(const DepthWindow&, const DepthWindow&) = default;
+};
+
 // N C H W to N `filters` P Q, where P = (H + 2 pad - dilation * (kernel - 1) - 1) / stride + 1,
 // rounded down. A dilation of 1 is dense.
 struct Conv {
@@ -43,6 +56,9 @@ struct Conv {
   bool bias = true;
   // The weight of a 1x1 filter is K C, as of PyTorch's Linear over the channels of each pixel.
   bool matrix = false;
+  // Of a convolution in three dimensions, whose filter is K C/groups T R S. Without it, each slice
+  // of the depth is an image of its own.
+  std::optional<DepthWindow> depth = {};
 };
 
 // The gradient of a convolution of these sizes, as a layer (conv/transposed.h): N C H W to
@@ -54,9 +70,10 @@ struct ConvTranspose {
   PerAxis kernel = 1, stride = 1, pad = 0, output_pad = 0, dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
+  std::optional<DepthWindow> depth = {};  // as of Conv: the filter is C filters/groups T R S
 };
 
-// Fully connected: reads each image as C*H*W values in NCHW order.
+// Fully connected: reads each image as C*D*H*W values in that order.
 struct Linear {
   std::int64_t outputs = 1;
 };
@@ -67,9 +84,10 @@ struct Pool {
   enum class Kind : std::uint8_t { max, average } kind = Kind::max;
   std::int64_t kernel = 2, stride = 2, pad = 0;
   bool ceil_mode = false;
+  DepthWindow depth = {};  // its dilation is 1
 };
 
-struct GlobalAvgPool {};  // N C H W to N C 1 1
+struct GlobalAvgPool {};  // N C H W, with any depth, to N C 1 1
 
 // With a scale and a shift per channel; running statistics are buffers, not parameters. They move
 // by `momentum` of the way to the batch's in each forward pass of training.
@@ -124,7 +142,7 @@ struct ChannelShuffle {
 };
 
 // To another height and width, as ResizeDesc (conv/layer_ops.h) says: PyTorch's interpolate to a
-// size, align_corners=False.
+// size, align_corners=False. Without depth only, as Recurrent.
 struct Resize {
   ResizeKind kind = ResizeKind::nearest;
   std::int64_t h = 1, w = 1;
@@ -185,6 +203,9 @@ class Graph {
   // Trainable values: weights, biases, scales and shifts.
   std::int64_t parameters(const Node&) const;
   std::int64_t parameters() const;
+  // PyTorch's shape of a convolution's weight: K C/groups R S, of a ConvTranspose C filters/groups
+  // R S; T stands before R if the layer has depth.
+  std::vector<std::int64_t> filter_shape(const Node&) const;
   // For one image, of convolutions (padded taps included), fully connected and recurrent layers.
   std::int64_t multiply_adds(const Node&) const;
   std::int64_t multiply_adds() const;

@@ -79,17 +79,17 @@ Initial initial_weights(const Graph& graph, NodeId id) {
   initial.kind = rectifier_follows(graph, id) ? Initial::Kind::he : Initial::Kind::glorot;
   if (const auto* conv = std::get_if<Conv>(&node.layer)) {
     const ConvProblem p = graph.conv_problem(node);
-    initial.fan_in = p.c / conv->groups * p.r * p.s;
-    initial.fan_out = p.k / conv->groups * p.r * p.s;
+    initial.fan_in = p.c / conv->groups * p.t * p.r * p.s;
+    initial.fan_out = p.k / conv->groups * p.t * p.r * p.s;
   } else if (is_transposed(node.layer)) {
     // An output sums over the taps of one phase of the stride.
     const ConvProblem p = graph.conv_problem(node);
-    initial.fan_in =
-        std::max<std::int64_t>(1, p.k / p.groups * p.r * p.s / (p.stride_h * p.stride_w));
-    initial.fan_out = p.c / p.groups * p.r * p.s;
+    initial.fan_in = std::max<std::int64_t>(
+        1, p.k / p.groups * p.t * p.r * p.s / (p.stride_d * p.stride_h * p.stride_w));
+    initial.fan_out = p.c / p.groups * p.t * p.r * p.s;
   } else {
     const Shape& x = graph.nodes()[node.inputs[0]].shape;
-    initial.fan_in = x.c * x.h * x.w;
+    initial.fan_in = x.c * x.pixels();
     initial.fan_out = node.shape.c;
   }
   return initial;

@@ -37,6 +37,13 @@ class Tensor {
                   std::int64_t pad = 0) const {
     return apply(std::move(name), Pool{Pool::Kind::average, kernel, stride, pad});
   }
+  // The same window along the depth too.
+  Tensor max_pool_3d(std::string name, std::int64_t kernel, std::int64_t stride,
+                     std::int64_t pad = 0) const {
+    return apply(
+        std::move(name),
+        Pool{.kernel = kernel, .stride = stride, .pad = pad, .depth = {kernel, stride, pad}});
+  }
   Tensor global_avg_pool(std::string name) const { return apply(std::move(name), GlobalAvgPool{}); }
   Tensor batch_norm(std::string name, double epsilon = 1e-5, double momentum = 0.1) const {
     return apply(std::move(name), BatchNorm{epsilon, momentum});
@@ -92,7 +99,7 @@ class Tensor {
   NodeId id_;
 };
 
-// The graph's input, N C H W, named "input".
+// The graph's input, named "input".
 inline Tensor input(Graph& graph, Shape shape) {
   return {graph, graph.add("input", Input{shape}, {})};
 }
@@ -122,7 +129,7 @@ inline Tensor gated(std::string name, Tensor x, Tensor gate) {
   return join(std::move(name), Gate{}, {x, gate});
 }
 
-// Along the channels; all have one n, h and w.
+// Along the channels; all have one n, d, h and w.
 inline Tensor concat(std::string name, const std::vector<Tensor>& parts) {
   return join(std::move(name), Concat{}, parts);
 }

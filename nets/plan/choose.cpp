@@ -290,9 +290,7 @@ class Planner {
         std::holds_alternative<Recurrent>(layer))
       return {plain};
     // For single pixels all layouts are equal except for padding.
-    const auto is_pixel = [&](NodeId id) {
-      return graph_.nodes()[id].shape.h * graph_.nodes()[id].shape.w == 1;
-    };
+    const auto is_pixel = [&](NodeId id) { return graph_.nodes()[id].shape.pixels() == 1; };
     if (is_pixel(step.node) && is_pixel(step.inputs[0])) return {plain};
 
     std::vector<Layout> offered{Layout::nchw, Layout::nhwc};

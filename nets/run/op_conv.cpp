@@ -115,9 +115,7 @@ class ConvOp : public Op {
     const ConvProblem& p = problem_;
     const Node& node = context_.graph.nodes()[context_.step.node];
     Parameters& parameters = context_.parameters;
-    std::vector<std::int64_t> shape{p.k, p.c / p.groups, p.r, p.s};
-    if (context_.layer<Conv>().matrix) shape.resize(2);
-    weight_ = parameters.add(node.name + ".weight", std::move(shape),
+    weight_ = parameters.add(node.name + ".weight", context_.graph.filter_shape(node),
                              initial_weights(context_.graph, context_.step.node));
     has_bias_ = own_bias_ = context_.layer<Conv>().bias;
     if (own_bias_) bias_ = parameters.add(node.name + ".bias", {p.k}, {});

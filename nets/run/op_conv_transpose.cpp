@@ -18,8 +18,9 @@ class ConvTransposeOp : public Op {
   explicit ConvTransposeOp(OpContext context)
       : Op(std::move(context)), problem_(problem_of(context_)) {
     const ConvProblem& p = problem_;
-    const std::string& name = context_.graph.nodes()[context_.step.node].name;
-    weight_ = context_.parameters.add(name + ".weight", {p.k, p.c / p.groups, p.r, p.s},
+    const Node& node = context_.graph.nodes()[context_.step.node];
+    const std::string& name = node.name;
+    weight_ = context_.parameters.add(name + ".weight", context_.graph.filter_shape(node),
                                       initial_weights(context_.graph, context_.step.node));
     has_bias_ = context_.layer<ConvTranspose>().bias;
     if (has_bias_) bias_ = context_.parameters.add(name + ".bias", {p.c}, {});

@@ -61,6 +61,11 @@ PoolDesc pool_of(const OpContext& context) {
   desc.window_h = desc.window_w = pool.kernel;
   desc.stride_h = desc.stride_w = pool.stride;
   desc.pad_h = desc.pad_w = pool.pad;
+  desc.x_depth = context.graph.nodes()[context.step.inputs[0]].shape.d;
+  desc.y_depth = context.graph.nodes()[context.step.node].shape.d;
+  desc.window_d = pool.depth.kernel;
+  desc.stride_d = pool.depth.stride;
+  desc.pad_d = pool.depth.pad;
   return desc;
 }
 

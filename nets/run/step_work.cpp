@@ -158,7 +158,7 @@ class Work {
 
 }  // namespace
 
-TensorDesc tensor_desc(const Shape& s, Layout layout) { return {s.n, s.c, s.h, s.w, layout}; }
+TensorDesc tensor_desc(const Shape& s, Layout layout) { return {s.n, s.c, s.d * s.h, s.w, layout}; }
 
 WorkEstimate other_work(const Graph& graph, const Step& step, Mode mode, DType dtype, Layout x,
                         Layout y, const std::vector<bool>& wants_dx) {

@@ -21,6 +21,7 @@ WorkEstimate convert_work(const TensorDesc& from, const TensorDesc& to, DType);
 // to += from.
 WorkEstimate add_work(const TensorDesc&, DType);
 
+// With D * H rows.
 TensorDesc tensor_desc(const Shape&, Layout);
 
 }  // namespace convlab::nets

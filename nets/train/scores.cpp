@@ -65,8 +65,7 @@ Scores score(ConstSpan output, DType dtype, std::span<const std::int32_t> labels
 
 std::optional<Scores> evaluate(Net& net, DataLoader& loader, const std::function<bool()>& go_on) {
   const Shape& out = net.graph().nodes().back().shape;
-  std::vector<std::byte> output(
-      std::size_t(out.n * out.c * out.h * out.w * size_of(net.plan().dtype)));
+  std::vector<std::byte> output(std::size_t(out.elements() * size_of(net.plan().dtype)));
   Scores sum;
   loader.start(0);
   while (const Batch* batch = loader.next()) {

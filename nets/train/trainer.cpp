@@ -52,7 +52,7 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   validate(options_.rule);
   if (rate_of(options_.rule) == 0) throw InputError("a learning rate of 0: expected more than 0");
   const Shape& out = net.graph().nodes().back().shape;
-  output_.resize(std::size_t(out.n * out.c * out.h * out.w * size_of(net.plan().dtype)));
+  output_.resize(std::size_t(out.elements() * size_of(net.plan().dtype)));
   state_.net = net.graph().name();
   state_.batch = net.plan().batch * ranks();
   state_.dtype = net.plan().dtype;

@@ -56,6 +56,68 @@ TEST(Graph, InfersShapes) {
     EXPECT_EQ(shape_of(x, layer), x);
 }
 
+TEST(Graph, InfersShapesWithDepth) {
+  const Shape x{2, 8, 10, 7, 5};  // 5 slices
+  const DepthWindow depth{.kernel = 3, .stride = 2, .pad = 1};
+  EXPECT_EQ(shape_of(x, Conv{.filters = 5, .kernel = 3, .pad = {0, 1}, .depth = depth}),
+            (Shape{2, 5, 8, 7, 3}));
+  EXPECT_EQ(shape_of(x, Conv{.filters = 5, .depth = DepthWindow{.kernel = 2, .dilation = 3}}),
+            (Shape{2, 5, 10, 7, 2}));
+  EXPECT_EQ(shape_of(x, Conv{.filters = 5, .kernel = 3}), (Shape{2, 5, 8, 5, 5}));
+  EXPECT_EQ(shape_of(x, ConvTranspose{.filters = 3, .kernel = 2, .stride = 2}),
+            (Shape{2, 3, 20, 14, 5}));
+  EXPECT_EQ(
+      shape_of(
+          x,
+          ConvTranspose{.filters = 3,
+                        .kernel = 2,
+                        .stride = 2,
+                        .depth = DepthWindow{.kernel = 4, .stride = 3, .pad = 1, .output_pad = 2}}),
+      (Shape{2, 3, 20, 14, 16}));
+  EXPECT_EQ(shape_of(x, Pool{.depth = {.kernel = 2, .stride = 2}}), (Shape{2, 8, 5, 3, 2}));
+  EXPECT_EQ(shape_of(x, Pool{.ceil_mode = true, .depth = {.kernel = 2, .stride = 2}}),
+            (Shape{2, 8, 5, 4, 3}));
+  EXPECT_EQ(shape_of(x, Pool{}), (Shape{2, 8, 5, 3, 5}));
+  EXPECT_EQ(shape_of(x, Slice{3, 5}), (Shape{2, 5, 10, 7, 5}));
+  EXPECT_EQ(shape_of(x, PadChannels{12}), (Shape{2, 12, 10, 7, 5}));
+  EXPECT_EQ(shape_of(x, Linear{11}), (Shape{2, 11, 1, 1}));
+  EXPECT_EQ(shape_of(x, GlobalAvgPool{}), (Shape{2, 8, 1, 1}));
+  for (const Layer& layer :
+       {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{}),
+        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4})})
+    EXPECT_EQ(shape_of(x, layer), x);
+
+  EXPECT_EQ(refusal(x, Resize{ResizeKind::bilinear, 3, 20}),
+            "net net, layer layer: resizing needs depth 1, has 5");
+  EXPECT_EQ(refusal(x, Recurrent{}),
+            "net net, layer layer: a recurrent layer needs depth 1, has 5");
+  EXPECT_EQ(refusal(x, Conv{.kernel = 3, .pad = -1, .depth = depth}),
+            "net net, layer layer: window 3x3x3 with stride 2x1x1, padding 1x-1x-1 and dilation "
+            "1x1x1 makes no sense");
+  EXPECT_EQ(refusal(x, Pool{.depth = {.kernel = 6}}),
+            "net net, layer layer: window 6 does not fit into 5 with padding 0");
+  EXPECT_NE(refusal(x, Pool{.depth = {.kernel = 2, .dilation = 2}}), "accepted");
+  EXPECT_NE(refusal(x, Conv{.depth = DepthWindow{.stride = 2, .output_pad = 1}}), "accepted");
+  EXPECT_NE(refusal(x, Conv{.depth = DepthWindow{.kernel = 6}}), "accepted");
+  EXPECT_NE(refusal(x, Conv{.matrix = true, .depth = DepthWindow{}}), "accepted");
+  EXPECT_NE(
+      refusal(x, ConvTranspose{.stride = 2, .depth = DepthWindow{.stride = 2, .output_pad = 2}}),
+      "accepted");
+  EXPECT_EQ(refusal({std::int64_t{1} << 40, 1, 1, 1, std::int64_t{1} << 30}, Dropout{}),
+            "net net, layer input: its output would be 1099511627776x1x1073741824x1x1");
+
+  Graph net("net");
+  const Tensor volume = input(net, x);
+  const Tensor half = volume.max_pool_3d("half", 2, 2);
+  EXPECT_EQ(half.shape(), (Shape{2, 8, 5, 3, 2}));
+  EXPECT_EQ(concat("both", {volume, volume.conv("a", {.filters = 4})}).shape(),
+            (Shape{2, 12, 10, 7, 5}));
+  const Tensor thin = volume.conv("thin", {.filters = 8, .depth = DepthWindow{.kernel = 3}});
+  EXPECT_THROW(concat("depths", {volume, thin}), InputError);
+  EXPECT_THROW(add("sum", volume, thin), InputError);
+  EXPECT_EQ(gated("gated", volume, volume.global_avg_pool("gate")).shape(), x);
+}
+
 TEST(Graph, RoundsPoolingAsPyTorchDoes) {
   auto pooled = [](std::int64_t size, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
                    bool ceil_mode) {
@@ -217,6 +279,36 @@ TEST(Graph, CountsParametersAndMultiplyAdds) {
   EXPECT_EQ(multiply_adds(5), 270);
   EXPECT_EQ(net.parameters(), 224 + 16 + 24 + 280);
   EXPECT_EQ(net.multiply_adds(), 1944 + 216 + 270);
+}
+
+TEST(Graph, CountsAndNamesFiltersWithDepth) {
+  Graph net("net");
+  input(net, {4, 6, 5, 5, 4})
+      .conv("grouped", {.filters = 8,
+                        .kernel = 3,
+                        .stride = 2,
+                        .pad = 1,
+                        .groups = 2,
+                        .depth = DepthWindow{.kernel = 2}})
+      .conv("pointwise", {.filters = 3, .bias = false, .depth = DepthWindow{}})
+      .conv("slices", {.filters = 5, .bias = false})
+      .conv_transpose(
+          "up",
+          {.filters = 2, .kernel = 2, .stride = 2, .depth = DepthWindow{.kernel = 4, .stride = 4}})
+      .linear("fc", 10);
+  const auto node = [&](NodeId id) { return net.nodes()[id]; };
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(net.filter_shape(node(1)), (Sizes{8, 3, 2, 3, 3}));
+  EXPECT_EQ(net.filter_shape(node(2)), (Sizes{3, 8, 1, 1, 1}));
+  EXPECT_EQ(net.filter_shape(node(3)), (Sizes{5, 3, 1, 1}));
+  EXPECT_EQ(net.filter_shape(node(4)), (Sizes{5, 2, 4, 2, 2}));
+  EXPECT_EQ(net.parameters(node(1)), 8 * 3 * 18 + 8);
+  EXPECT_EQ(net.multiply_adds(node(1)), 8 * 3 * 18 * 27);  // 3x3x3 outputs
+  EXPECT_EQ(net.multiply_adds(node(3)), 15 * 27);
+  EXPECT_EQ(net.multiply_adds(node(4)), 5 * 2 * 16 * 27);
+  EXPECT_EQ(net.multiply_adds(node(5)), 2 * 12 * 36 * 10);
+  EXPECT_EQ(to_text(net.conv_problem(node(1))),
+            "g2mb4ic6id4ih5iw5oc8od3oh3ow3kd2kh3kw3sd1sh2sw2pd0ph1pw1");
 }
 
 TEST(ConvLayers, ListConvolutionsInOrderAndMarkThoseThatNeedNoDx) {

@@ -168,6 +168,40 @@ Graph decoder(std::int64_t batch) {
   return net;
 }
 
+// In three dimensions: windows and strides that differ along the axes, a shortcut, pooling of both
+// kinds, a transposed convolution behind a concatenation, and filters that are of one slice.
+Graph volumes(std::int64_t batch) {
+  Graph net("volumes");
+  const Tensor x = input(net, {batch, 3, 5, 6, 5})
+                       .conv("stem", {.filters = 8,
+                                      .kernel = {3, 2},
+                                      .pad = 1,
+                                      .depth = DepthWindow{.kernel = 3, .stride = 2, .pad = 1}})
+                       .relu("stem.relu");
+  const Tensor narrow = x.conv("narrow", {.filters = 8,
+                                          .kernel = 3,
+                                          .pad = 1,
+                                          .bias = false,
+                                          .depth = DepthWindow{.kernel = 3, .pad = 1}})
+                            .batch_norm("narrow.bn");
+  const Tensor sum = add("add", narrow, x).relu("relu");
+  const Tensor small = sum.max_pool_3d("pool", 2, 1).avg_pool("mean", 2, 2, 1);
+  const Tensor up =
+      small.conv("slices", {.filters = 10, .kernel = 3, .pad = 1})
+          .tanh("tanh")
+          .conv_transpose("up", {.filters = 6,
+                                 .kernel = {2, 3},
+                                 .stride = 2,
+                                 .pad = 1,
+                                 .output_pad = {1, 0},
+                                 .depth = DepthWindow{.kernel = 3, .stride = 2, .pad = 1}});
+  concat("cat", {up, sum})
+      .conv("wide", {.filters = 7, .depth = DepthWindow{.kernel = 2}})
+      .global_avg_pool("gap")
+      .linear("fc", 4);
+  return net;
+}
+
 // Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
@@ -209,7 +243,8 @@ const std::vector<SmallNet>& small_nets() {
   static const std::vector<SmallNet> nets{
       {"plain", plain},         {"residual", residual},   {"shortcuts", shortcuts},
       {"branches", branches},   {"old_style", old_style}, {"normalised_input", normalised_input},
-      {"recurrent", recurrent}, {"mobile", mobile},       {"decoder", decoder}};
+      {"recurrent", recurrent}, {"mobile", mobile},       {"decoder", decoder},
+      {"volumes", volumes}};
   return nets;
 }
 
@@ -317,7 +352,7 @@ NetLab::NetLab(Graph graph, const NetPlan& plan, Device& device, NetOptions opti
   }
   net_.parameters_changed();
   const Shape& x = net_.graph().nodes().front().shape;
-  set_input(random_values(x.n * x.c * x.h * x.w, seed + 1));
+  set_input(random_values(x.elements(), seed + 1));
   if (plan.mode == Mode::inference) return;
   const Shape& y = net_.graph().nodes().back().shape;
   std::mt19937_64 random(seed + 2);
@@ -327,7 +362,7 @@ NetLab::NetLab(Graph graph, const NetPlan& plan, Device& device, NetOptions opti
     net_.set_labels(labels);
     net_.stream().synchronize();
   } else if (options.loss == Loss::squared_error) {
-    set_targets(random_values(y.n * y.c * y.h * y.w, seed + 3));
+    set_targets(random_values(y.elements(), seed + 3));
   }
 }
 
@@ -389,7 +424,7 @@ void NetLab::backward(const Values& output_gradient) { net_.backward(to_bytes(ou
 
 Values NetLab::output() {
   const Shape& y = net_.graph().nodes().back().shape;
-  std::vector<std::byte> bytes(std::size_t(y.n * y.c * y.h * y.w * size_of(net_.plan().dtype)));
+  std::vector<std::byte> bytes(std::size_t(y.elements() * size_of(net_.plan().dtype)));
   net_.read_output(bytes);
   return from_bytes(bytes);
 }

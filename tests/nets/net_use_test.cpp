@@ -33,7 +33,7 @@ struct Training {
   // Zeros, as large as the value of a node.
   std::vector<std::byte> zeros(const Node& node) const {
     const Shape& s = node.shape;
-    return std::vector<std::byte>(std::size_t(s.n * s.c * s.h * s.w * size_of(plan.dtype)));
+    return std::vector<std::byte>(std::size_t(s.elements() * size_of(plan.dtype)));
   }
   std::vector<std::byte> input() const { return zeros(graph.nodes().front()); }
 };
@@ -650,7 +650,7 @@ TEST(NetInference, WithTheBatchsStatisticsIsTheTrainingForward) {
     training.forward();
     for (const Node& node : t.graph.nodes()) {
       if (!std::holds_alternative<BatchNorm>(node.layer)) continue;
-      const double count = double(node.shape.n * node.shape.h * node.shape.w);
+      const double count = double(node.shape.n * node.shape.pixels());
       for (const char* which : {".running_mean", ".running_var"}) {
         const Parameter& p = training.parameter(node.name + which);
         const Values after = training.read(p.value, p.count);

@@ -32,7 +32,7 @@ WorkersResult train(const WorkersSetting& setting, std::size_t worker, std::size
              *device, options, 1, *setting.registry);
 
   const Shape &x = graph.nodes().front().shape, &y = graph.nodes().back().shape;
-  lab.set_input(share(random_values(batch * x.c * x.h * x.w, 5), worker, workers));
+  lab.set_input(share(random_values(batch * x.c * x.pixels(), 5), worker, workers));
   std::mt19937_64 random(6);
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
   for (std::int32_t& label : labels) label = std::int32_t(random() % std::uint64_t(y.c));

@@ -66,9 +66,7 @@ class Batch {
   }
 
  private:
-  std::size_t bytes(const Shape& s) const {
-    return std::size_t(s.n * s.c * s.h * s.w * size_of(dtype_));
-  }
+  std::size_t bytes(const Shape& s) const { return std::size_t(s.elements() * size_of(dtype_)); }
   void fill(const Buffer& buffer) {
     const auto draw = [this]<class T>(std::span<T> values) {
       std::normal_distribution<T> normal;
@@ -346,9 +344,9 @@ double NetTimes::step_mad_ms(std::size_t step) const {
 NetOptions timing_net_options(const Graph& graph, Mode mode) {
   NetOptions options;
   const Shape& y = graph.nodes().back().shape;  // of an image, the scores of its pixels
-  options.loss = mode == Mode::inference     ? Loss::none
-                 : y.c == 1 || y.h * y.w > 1 ? Loss::squared_error
-                                             : Loss::cross_entropy;
+  options.loss = mode == Mode::inference      ? Loss::none
+                 : y.c == 1 || y.pixels() > 1 ? Loss::squared_error
+                                              : Loss::cross_entropy;
   return options;
 }
 

@@ -35,7 +35,7 @@ struct KindOf {
   const char* operator()(const Concat&) const { return "concatenation"; }
 };
 
-double elements(const Shape& s) { return double(s.n) * double(s.c) * double(s.h) * double(s.w); }
+double elements(const Shape& s) { return double(s.elements()); }
 
 // FLOPs of one pass over the whole batch, in pieces of `images` if the plan splits it.
 double executed_flops(ConvProblem problem, const PassPlan& plan, const ConvAlgo& algo,
