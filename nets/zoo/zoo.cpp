@@ -43,6 +43,8 @@ const std::vector<Entry>& zoo() {
     list.push_back({"convnext_tiny", convnext_tiny});
     list.push_back({"deeplabv3_resnet50", deeplabv3_resnet50});
     list.push_back({"unet", unet});
+    list.push_back({"r3d_18", r3d_18});
+    list.push_back({"unet3d", unet3d});
     for (int depth : {20, 56})
       list.push_back({fmt::format("resnet{}", depth),
                       [=](std::int64_t batch) { return cifar_resnet(depth, batch); }});

@@ -43,6 +43,8 @@ Graph shufflenet_v2_x1_0(std::int64_t batch);
 Graph convnext_tiny(std::int64_t batch);
 Graph deeplabv3_resnet50(std::int64_t batch);  // scores for each pixel of 224x224, of 21 classes
 Graph unet(std::int64_t batch);                // of 256x256, of 2 classes
+Graph r3d_18(std::int64_t batch);              // 400 classes of clips, 16 frames of 112x112
+Graph unet3d(std::int64_t batch);              // scores for each voxel of 64x64x64, of 3 classes
 Graph cifar_resnet(int depth, std::int64_t batch);  // 6 n + 2
 Graph lenet(std::int64_t batch);
 // "mlp:20-256x5-1": 20 inputs, 5 hidden layers of 256, 1 output. More hidden parts may follow

@@ -30,6 +30,8 @@ const std::vector<std::string>& pytorch_nets() {
                                              "convnext_tiny",
                                              "deeplabv3_resnet50",
                                              "unet",
+                                             "r3d_18",
+                                             "unet3d",
                                              "resnet8",
                                              "lenet",
                                              "mlp:7-13x3-3",
@@ -60,7 +62,8 @@ Graph pytorch_graph(const std::string& name, const ArrayFile& file, std::int64_t
   const Graph net = name == "resnet8" ? cifar_resnet(8, batch) : make_net(name, batch);
   if (name.find(':') != name.npos) return net;  // its name says its sizes
   return scaled(net, {.batch = batch,
-                      .image = x.size() > 2 ? x[2] : 1,
+                      .image = x.size() > 2 ? x.rbegin()[1] : 1,
+                      .depth = x.size() > 4 ? x[2] : 1,
                       .divisor = std::stoll(file.metadata.at("divisor")),
                       .outputs = file.at("training/output").shape[1]});
 }

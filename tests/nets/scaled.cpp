@@ -21,7 +21,7 @@ struct Scaling {
   }
 
   Layer operator()(Input input) const {
-    return Input{{scale.batch, input.shape.c, scale.image, scale.image}};
+    return Input{{scale.batch, input.shape.c, scale.image, scale.image, scale.depth}};
   }
   Layer operator()(Conv conv) const {
     conv.filters = head ? scale.outputs : divided(conv.filters);

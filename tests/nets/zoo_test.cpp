@@ -57,7 +57,9 @@ INSTANTIATE_TEST_SUITE_P(Published, ZooCounts,
                                          Counts{"convnext_tiny", 28'589'128, 4'455'531'264, 58},
                                          Counts{"deeplabv3_resnet50", 39'638'869, 31'310'548'992,
                                                 61},
-                                         Counts{"unet", 31'037'698, 48'171'581'440, 23}),
+                                         Counts{"unet", 31'037'698, 48'171'581'440, 23},
+                                         Counts{"r3d_18", 33'371'472, 40'696'553'472, 20},
+                                         Counts{"unet3d", 19'072'291, 244'704'083'968, 18}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Zoo, ParametersOfThePapersNets) {
@@ -66,6 +68,8 @@ TEST(Zoo, ParametersOfThePapersNets) {
   EXPECT_EQ(make_net("lenet", 1).parameters(), 61'706);
   EXPECT_EQ(make_net("mlp:20-256x5-1", 1).parameters(), 268'801);
   EXPECT_EQ(make_net("rnn:28-128x2-10:lstm", 1).parameters(), 214'282);
+  // The paper's 19,069,955, and a number more for each filter before a batch norm.
+  EXPECT_EQ(make_net("unet3d", 1).parameters(), 19'069'955 + 2'336);
   // The paper says 0.27M and 0.85M.
   EXPECT_EQ(make_net("resnet20", 1).parameters(), 269'722);
   EXPECT_EQ(make_net("resnet56", 1).parameters(), 853'018);
@@ -139,12 +143,22 @@ TEST(Zoo, HasTheLayersOfItsModels) {
   // Of a transposed convolution, the convolution whose gradient it is.
   EXPECT_EQ(problem_text(unet, "up1.up"), "mb1ic512ih32oc1024oh16kh2sh2ph0");
   EXPECT_EQ(node(unet, "up1.up").shape, (Shape{1, 512, 32, 32}));
+  const Graph r3d = make_net("r3d_18", 1), unet3d = make_net("unet3d", 1);
+  EXPECT_EQ(problem_text(r3d, "stem.0"),
+            "mb1ic3id16ih112iw112oc64od16oh56ow56kd3kh7kw7sd1sh2sw2pd1ph3pw3");
+  EXPECT_EQ(problem_text(r3d, "layer2.0.downsample.0"),
+            "mb1ic64id16ih56iw56oc128od8oh28ow28kd1kh1kw1sd2sh2sw2pd0ph0pw0");
+  EXPECT_EQ(node(r3d, "layer4.1.relu").shape, (Shape{1, 512, 7, 7, 2}));
+  EXPECT_EQ(problem_text(unet3d, "synthesis3.up"), "mb1ic512id16oc512od8kd2sd2pd0");
+  EXPECT_EQ(node(unet3d, "synthesis3.cat").shape, (Shape{1, 768, 16, 16, 16}));
   EXPECT_EQ(node(make_net("resnet20", 1), "layer3.2.relu").shape, (Shape{1, 64, 8, 8}));
   EXPECT_EQ(problem_text(make_net("lenet", 1), "c5"), "mb1ic16ih5oc120oh1kh5ph0");
 }
 
 // Scores of an image, or of each of its pixels.
 Shape scores_of(const std::string& net, std::int64_t n, std::int64_t classes) {
+  if (net == "unet3d") return {n, 3, 64, 64, 64};
+  if (net == "r3d_18") return {n, 400, 1, 1};
   if (net == "unet") return {n, 2, 256, 256};
   if (net == "deeplabv3_resnet50") return {n, 21, 224, 224};
   return {n, classes, 1, 1};

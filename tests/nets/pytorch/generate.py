@@ -284,6 +284,48 @@ class UNet(nn.Module):
         return self.outc["conv"](x)
 
 
+class ConvNormRelu2(nn.Module):
+    def __init__(self, inputs, middle, outputs):
+        super().__init__()
+        self.conv1 = nn.Conv3d(inputs, middle, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm3d(middle)
+        self.conv2 = nn.Conv3d(middle, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm3d(outputs)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(x)))
+
+
+class UNet3d(nn.Module):
+    """Cicek et al. 2016, figure 2, with padded convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        inputs = 3
+        for level in range(1, 5):
+            self.add_module(f"analysis{level}", ConvNormRelu2(inputs, 16 << level, 32 << level))
+            inputs = 32 << level
+        for level in (3, 2, 1):
+            outputs = 32 << level
+            synthesis = ConvNormRelu2(inputs + outputs, outputs, outputs)
+            synthesis.up = nn.ConvTranspose3d(inputs, inputs, 2, stride=2, bias=False)
+            self.add_module(f"synthesis{level}", synthesis)
+            inputs = outputs
+        self.scores = nn.Conv3d(inputs, 3, 1)
+
+    def forward(self, x):
+        kept = []
+        for level in (1, 2, 3, 4):
+            x = self.get_submodule(f"analysis{level}")(F.max_pool3d(x, 2) if kept else x)
+            kept.append(x)
+        kept.pop()
+        for level in (3, 2, 1):
+            synthesis = self.get_submodule(f"synthesis{level}")
+            x = synthesis(torch.cat((kept.pop(), synthesis.up(x)), dim=1))
+        return self.scores(x)
+
+
 class DeepLab(torchvision.models.segmentation.DeepLabV3):
     def forward(self, x):
         return super().forward(x)["out"]
@@ -297,10 +339,22 @@ def deeplabv3_resnet50():
 
 # ---- Smaller ----
 
+CONVOLUTIONS = {nn.Conv2d: nn.LazyConv2d, nn.Conv3d: nn.LazyConv3d}
+TRANSPOSED = {
+    nn.ConvTranspose2d: nn.LazyConvTranspose2d,
+    nn.ConvTranspose3d: nn.LazyConvTranspose3d,
+}
+BATCH_NORMS = {nn.BatchNorm2d: nn.LazyBatchNorm2d, nn.BatchNorm3d: nn.LazyBatchNorm3d}
+
+
+def lazy(m, classes):
+    """The class that finds the number of its inputs by running."""
+    return next(lazy for kind, lazy in classes.items() if isinstance(m, kind))
+
 
 def head_of(net):
     """The layer of the scores."""
-    return [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))][-1]
+    return [m for m in net.modules() if isinstance(m, (*CONVOLUTIONS, nn.Linear))][-1]
 
 
 def shrink(net, divisor, classes):
@@ -322,9 +376,9 @@ def shrink(net, divisor, classes):
             channels = divided(parent.layer_scale.shape[0])
             parent.layer_scale = nn.Parameter(torch.ones(channels, 1, 1))
         for name, m in list(parent.named_children()):
-            if isinstance(m, nn.Conv2d):
+            if isinstance(m, tuple(CONVOLUTIONS)):
                 filters = classes if m is head else divided(m.out_channels)
-                m = nn.LazyConv2d(
+                m = lazy(m, CONVOLUTIONS)(
                     filters,
                     m.kernel_size,
                     stride=m.stride,
@@ -333,13 +387,17 @@ def shrink(net, divisor, classes):
                     groups=groups_of(m.groups, divided(m.in_channels), filters),
                     bias=m.bias is not None,
                 )
-            elif isinstance(m, nn.ConvTranspose2d):
-                filters = divided(m.out_channels)
-                m = nn.LazyConvTranspose2d(filters, m.kernel_size, stride=m.stride)
+            elif isinstance(m, tuple(TRANSPOSED)):
+                m = lazy(m, TRANSPOSED)(
+                    divided(m.out_channels),
+                    m.kernel_size,
+                    stride=m.stride,
+                    bias=m.bias is not None,
+                )
             elif isinstance(m, nn.LayerNorm):
                 m = type(m)(divided(m.normalized_shape[0]), eps=m.eps)
-            elif isinstance(m, nn.BatchNorm2d):
-                m = nn.LazyBatchNorm2d(eps=m.eps, momentum=m.momentum)
+            elif isinstance(m, tuple(BATCH_NORMS)):
+                m = lazy(m, BATCH_NORMS)(eps=m.eps, momentum=m.momentum)
             elif isinstance(m, nn.Linear):
                 m = nn.LazyLinear(classes if m is head else divided(m.out_features))
             elif isinstance(m, (nn.Dropout, torchvision.ops.StochasticDepth)):
@@ -389,6 +447,11 @@ class Margins(TorchDispatchMode):
             first, second = F.unfold(padded, k, stride=stride).topk(2, dim=1).values.unbind(1)
             # Equal ones (zeros behind a ReLU) stay equal however one rounds.
             self.see((first - second)[second.isfinite() & (first > second)], x)
+        if func._overloadpacket is torch.ops.aten.max_pool3d_with_indices:
+            x, (k, _, _) = args[:2]  # of the stride's size, without padding
+            windows = x.unfold(2, k, k).unfold(3, k, k).unfold(4, k, k).flatten(5)
+            first, second = windows.topk(2).values.unbind(-1)
+            self.see((first - second)[first > second], x)
         return func(*args, **(kwargs or {}))
 
 
@@ -401,7 +464,7 @@ def randomise(net, scale):
     """Weights that keep the scale of what they read, up to the last layer's, which take it away."""
     head = head_of(net)
     for m in net.modules():
-        if isinstance(m, (nn.Conv2d, nn.Linear)):
+        if isinstance(m, (*CONVOLUTIONS, nn.Linear)):
             gain = math.sqrt(2 / m.weight[0].numel()) / (scale if m is head else 1)
             m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
             if m.bias is not None:
@@ -409,15 +472,16 @@ def randomise(net, scale):
         elif isinstance(m, nn.RNNBase):
             for value in m.parameters():
                 value.copy_(rounded(torch.randn(value.shape) / math.sqrt(m.hidden_size)))
-        elif isinstance(m, nn.ConvTranspose2d):
-            taps = m.kernel_size[0] * m.kernel_size[1] / (m.stride[0] * m.stride[1])
+        elif isinstance(m, tuple(TRANSPOSED)):
+            taps = math.prod(m.kernel_size) / math.prod(m.stride)
             gain = math.sqrt(1 / (m.in_channels * taps))
             m.weight.copy_(rounded(torch.randn(m.weight.shape) * gain))
-            m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
+            if m.bias is not None:
+                m.bias.copy_(rounded(0.1 * torch.randn(m.bias.shape)))
         elif isinstance(m, nn.LayerNorm):
             m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
             m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
-        elif isinstance(m, nn.BatchNorm2d):
+        elif isinstance(m, tuple(BATCH_NORMS)):
             m.weight.copy_(rounded(0.5 + 0.1 * torch.randn(m.weight.shape)))
             m.bias.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
             m.running_mean.copy_(rounded(0.2 * torch.randn(m.bias.shape)))
@@ -576,6 +640,10 @@ NETS = {
         make=deeplabv3_resnet50, divisor=64, shape=(3, 3, 33, 33), outputs=4, regression=True
     ),
     "unet": dict(make=UNet, divisor=32, shape=(2, 3, 32, 32), outputs=2, regression=True),
+    "r3d_18": dict(make=models.video.r3d_18, divisor=24, shape=(3, 3, 6, 24, 24), outputs=10),
+    "unet3d": dict(
+        make=UNet3d, divisor=16, shape=(2, 3, 8, 16, 16), outputs=3, regression=True
+    ),
     "resnet8": dict(make=lambda: CifarResNet(8), divisor=2, shape=(2, 3, 16, 16), outputs=10),
     "lenet": dict(make=lenet, divisor=3, shape=(3, 1, 28, 28), outputs=10, update=sgd),
     "mlp:7-13x3-3": dict(
