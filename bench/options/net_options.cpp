@@ -136,7 +136,7 @@ double usable_bytes(const DeviceInfo& device) {
 double least_bytes(const Graph& graph, DType dtype) {
   const auto elements = [&](NodeId id) {
     const Shape& s = graph.nodes()[id].shape;
-    return double(s.n) * double(s.c) * double(s.h) * double(s.w);
+    return double(s.n) * double(s.c) * double(s.d) * double(s.h) * double(s.w);
   };
   double most = 0;
   for (NodeId id = 0; id < graph.nodes().size(); ++id)
@@ -268,6 +268,14 @@ void normalise(Transform& transform, const PixelStatistics& given, const std::st
   };
   set("mean", transform.mean, given.mean, 0);
   set("deviation", transform.deviation, given.deviation, 1);
+}
+
+void require_frames(const Graph& net, const std::string& data) {
+  const Shape& x = net.nodes().front().shape;
+  if (x.d > 1 && !data.starts_with("synthetic"))
+    throw InputError(
+        fmt::format("'{}' has images, but {} takes clips of {} frames: expected synthetic", data,
+                    net.name(), x.d));
 }
 
 void add_plan_file(CLI::App& app, NetArguments& a) {

@@ -25,6 +25,9 @@ void add_iterations(CLI::App&, NetArguments&);  // --iterations
 void add_normalisation(CLI::App&, nets::PixelStatistics&);
 // `where` precedes the names of the two flags in messages.
 void normalise(nets::Transform&, const nets::PixelStatistics&, const std::string& where = "--");
+// Throws InputError for a net that takes clips where `data`, the value of --data or the like, has
+// images: those of `synthetic` become clips.
+void require_frames(const nets::Graph&, const std::string& data);
 // --plan FILE; refuses flags that choose alongside it.
 void add_plan_file(CLI::App&, NetArguments&);
 

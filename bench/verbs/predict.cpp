@@ -78,7 +78,7 @@ Transform input_transform(const Options& o, const WeightsNotes& notes, const Dat
                                 : usual_transform(images, input.c, input.h, input.w, Split::test);
   normalise(t, notes.pixels, o.weights + ": ");
   normalise(t, o.pixels);
-  if (t.channels * t.height * t.width != input.c * input.h * input.w)
+  if (t.elements() != input.c * input.h * input.w)
     throw InputError(fmt::format("{}: is for an input of {}x{}x{}, the net's is {}x{}x{}",
                                  o.weights, t.channels, t.height, t.width, input.c, input.h,
                                  input.w));
@@ -123,6 +123,15 @@ std::vector<Prediction> classify(Net& net, DataLoader& loader,
   return predictions;
 }
 
+void require_images_for(const Graph& net) {
+  const Shape& x = net.nodes().front().shape;
+  if (x.d > 1)
+    throw InputError(fmt::format(
+        "predict: {} takes {} slices of {}x{} pixels, not an image: expected a net of images, as "
+        "resnet18",
+        net.name(), x.d, x.h, x.w));
+}
+
 int run(const Options& given) {
   Options o = given;
   // An image was given instead of the net.
@@ -139,6 +148,7 @@ int run(const Options& given) {
         o.net.common.targets.empty() ? "net" : "image"));
   if (o.weights.empty())
     throw InputError("predict: no weights: expected --weights FILE, a .safetensors or .npz");
+  require_images_for(make_net(o.net.common.targets.front(), 1));
   o.net.forward_only = true;
   Output output(o.net.common.output);
   const ArrayReader weights = naming("--weights", [&] { return ArrayReader(o.weights); });

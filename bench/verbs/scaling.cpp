@@ -57,7 +57,9 @@ double loading_s(const Options& o, const Dataset& images, const Graph& graph, DT
   if (images.size() < graph.batch())
     throw InputError(fmt::format("--data: {} images: expected {} or more, a batch", images.size(),
                                  graph.batch()));
-  DataLoader loader(images, usual_transform(images, x.c, x.h, x.w, Split::train),
+  Transform transform = usual_transform(images, x.c, x.h, x.w, Split::train);
+  transform.frames = x.d;
+  DataLoader loader(images, transform,
                     {.batch = graph.batch(),
                      .shuffle = true,
                      .drop_last = true,
@@ -168,6 +170,7 @@ void set_worker(const Options& o, const NetAlgos& algos, Device& device, Ranks& 
     images = naming("--data", [&] { return open_dataset(o.data, Split::train); });
   if (ranks.communicator()) require_same_measurements(o, ranks);
   const PlannedNet net = ranks.planned_net(o.net, "scaling", algos, device);
+  if (images) naming("--data", [&] { require_frames(net.graph, o.data); });
   ranks.begin();
   if (!net.advice.empty()) say(net.advice);
   table.net = net.graph.name();

@@ -181,12 +181,22 @@ std::vector<std::string> skipped_in(const Data& data) {
   return notes;
 }
 
+void require_scores_images(const Graph& net) {
+  const Shape& y = net.nodes().back().shape;
+  if (y.pixels() > 1)
+    throw InputError(
+        fmt::format("train: {} scores {} of an image: expected a net that scores images as a "
+                    "whole, as resnet18",
+                    net.name(), y.d > 1 ? "each voxel" : "each pixel"));
+}
+
 // Converts images to the net's input: the usual transform, with the mean and deviation that the
 // weights were trained with.
 Transform make_transform(const Dataset& dataset, const Graph& graph, Split split, const Options& o,
                          const WeightsNotes& before) {
   const Shape& x = graph.nodes().front().shape;
   Transform transform = usual_transform(dataset, x.c, x.h, x.w, split);
+  transform.frames = x.d;
   if (before.transform) normalise(transform, {before.transform->mean, before.transform->deviation});
   normalise(transform, before.pixels, o.weights + ": ");
   normalise(transform, o.pixels);
@@ -352,6 +362,7 @@ int train(Options o, Ranks& ranks) {
         "--data: '{}' is not UTF-8, as the text in a checkpoint is: name it by another path",
         o.data));
   settings_of(o, checkpoint, 1);  // refuses invalid values before anything is opened
+  require_scores_images(make_net(o.net.common.targets.front(), 1));
   std::optional<ArrayReader> weights;
   WeightsNotes before;
   if (checkpoint) before = notes_of(checkpoint->state.notes, o.resume);
@@ -359,6 +370,11 @@ int train(Options o, Ranks& ranks) {
     naming("--weights", [&] { weights.emplace(o.weights); });
     before = notes_of(weights->header().metadata, o.weights);
   }
+
+  naming(o.data.empty() ? o.resume : "--data", [&] {
+    require_frames(make_net(o.net.common.targets.front(), 1),
+                   o.data.empty() ? checkpoint->state.data : o.data);
+  });
 
   const std::unique_ptr<Device> device = open_device(o.net.common);
   Algos all;

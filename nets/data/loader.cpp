@@ -174,8 +174,7 @@ class DataLoader::Impl {
             fmt::format("a batch of {} does not divide among {} ranks: expected a multiple of {}",
                         options_.batch, options_.ranks, options_.ranks));
     share_ = options_.batch / options_.ranks;
-    image_bytes_ =
-        transform_.channels * transform_.height * transform_.width * bytes_of(options_.dtype);
+    image_bytes_ = transform_.elements() * bytes_of(options_.dtype);
     // Its images are pinned in the host's memory; how much a card's host has is not known here.
     const double there = double(device_.info().memory_bytes);
     const double needed = double(image_bytes_) * double(slots()) * double(share_);

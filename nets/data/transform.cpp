@@ -175,10 +175,11 @@ Range visible(std::int64_t begin, std::int64_t crop, std::int64_t size) {
   return {first, std::clamp<std::int64_t>(begin + crop, first, size) - first};
 }
 
-// Normalises from position (y, x) of the image on, which may lie outside.
+// Normalises from position (y, x) of the image on, which may lie outside. A channel of
+// `frame` is followed by those of the other frames.
 template <class T>
 void crop(const Image& image, std::int64_t top, std::int64_t left, bool flip,
-          const Transform& transform, T* out) {
+          const Transform& transform, T* frame) {
   const std::int64_t h = transform.height, w = transform.width;
   // Output columns inside the image.
   const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, w),
@@ -189,6 +190,7 @@ void crop(const Image& image, std::int64_t top, std::int64_t left, bool flip,
             zero = T(given ? -transform.mean[c] / transform.deviation[c] : 0);
     const std::uint8_t* const plane =
         image.pixels.data() + (image.c == 1 ? 0 : c) * image.h * image.w;
+    T* out = frame + c * transform.frames * h * w;
     for (std::int64_t y = 0; y < h; ++y, out += w) {
       const bool inside = y + top >= 0 && y + top < image.h;
       if (!inside || begin > 0 || end < w) std::fill(out, out + w, zero);
@@ -245,6 +247,9 @@ void validate(const Transform& transform) {
     throw InputError(fmt::format(
         "images cannot become {}x{}x{}; expected 1 or 3 channels and a height and width from 1 on",
         transform.channels, transform.height, transform.width));
+  if (transform.frames < 1 || transform.frames > largest_image / transform.height / transform.width)
+    throw InputError(fmt::format("images cannot become clips of {} frames of {}x{}",
+                                 transform.frames, transform.height, transform.width));
   constexpr std::int64_t most = 100'000;
   for (const std::int64_t pixels : {transform.resize, transform.pad})
     if (pixels < 0 || pixels > most)
@@ -292,7 +297,9 @@ void transform_image(const Image& original, const Transform& transform, Draws dr
     }
   }
   const bool flip = transform.random_flip && draws.next() >> 63;
-  crop(*image, top, left, flip, transform, out);
+  for (std::int64_t frame = 0; frame < transform.frames; ++frame)
+    crop(*image, top, left + frame, flip, transform,
+         out + frame * transform.height * transform.width);
 }
 
 template void transform_image(const Image&, const Transform&, Draws, float*);

@@ -21,6 +21,11 @@ struct Transform {
                                      // excludes resize, pad and other crops
   bool random_flip = false;          // left to right, with probability 1/2
   std::vector<double> mean = {}, deviation = {};  // per channel: (pixel / 255 - mean) / deviation
+  // Of the output: more than one make it channels x frames x height x width. The image moves left
+  // by one pixel a frame, before the flip. There are no files of video.
+  std::int64_t frames = 1;
+
+  std::int64_t elements() const { return channels * frames * height * width; }
 };
 
 // The usual transform for training and testing on images of this size (channels x height x width is

@@ -59,12 +59,15 @@ PixelStatistics parse_pixels(const Metadata& metadata) {
 
 Transform parse_transform(const Metadata& metadata, const std::string& input) {
   const auto shape = parse_numbers<std::int64_t>(input, 'x');
-  if (shape.size() != 3)
-    throw InputError(fmt::format("input '{}': expected CHANNELSxHEIGHTxWIDTH", shown(input)));
+  if (shape.size() != 3 && shape.size() != 4)
+    throw InputError(
+        fmt::format("input '{}': expected CHANNELSxHEIGHTxWIDTH or CHANNELSxFRAMESxHEIGHTxWIDTH",
+                    shown(input)));
   Transform transform;
-  transform.channels = shape[0];
-  transform.height = shape[1];
-  transform.width = shape[2];
+  transform.channels = shape.front();
+  if (shape.size() == 4) transform.frames = shape[1];
+  transform.height = shape.rbegin()[1];
+  transform.width = shape.back();
   for (const auto& [key, value] : metadata) {
     if (key == "resize") transform.resize = parse_numbers<std::int64_t>(value, ',').front();
     if (key == "pad") transform.pad = parse_numbers<std::int64_t>(value, ',').front();
@@ -84,7 +87,8 @@ std::map<std::string, std::string> to_metadata(const WeightsNotes& notes) {
     metadata["classes"] = fmt::format("{}", fmt::join(notes.classes, "\n"));
   if (!notes.transform) return metadata;
   const Transform& t = *notes.transform;
-  metadata["input"] = fmt::format("{}x{}x{}", t.channels, t.height, t.width);
+  const std::string frames = t.frames > 1 ? fmt::format("{}x", t.frames) : "";
+  metadata["input"] = fmt::format("{}x{}{}x{}", t.channels, frames, t.height, t.width);
   metadata["resize"] = fmt::format("{}", t.resize);
   metadata["pad"] = fmt::format("{}", t.pad);
   if (!t.mean.empty()) metadata["mean"] = fmt::format("{}", fmt::join(t.mean, ","));

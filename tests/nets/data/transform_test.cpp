@@ -19,7 +19,7 @@ Image noise(std::int64_t c, std::int64_t h, std::int64_t w) {
 }
 
 std::vector<double> apply(const Image& image, const Transform& transform, std::uint64_t seed = 1) {
-  std::vector<double> out(transform.channels * transform.height * transform.width, NAN);
+  std::vector<double> out(transform.elements(), NAN);
   transform_image(image, transform, Draws{seed}, out.data());
   return out;
 }
@@ -68,6 +68,16 @@ TEST(Transform, TheMiddleIsCroppedAndZerosStandAround) {
   for (std::int64_t y = 0; y < 11; ++y)
     for (std::int64_t x = 0; x < 13; ++x)
       ASSERT_NEAR(255 * larger[y * 13 + x], pixel_or_zero(image, 0, y - 2, x - 2), 1e-9);
+}
+
+TEST(Transform, AClipIsTheImageMovingLeft) {
+  const Image image = noise(3, 7, 9);
+  const auto clip = apply(image, {.height = 3, .width = 4, .frames = 5});
+  for (std::int64_t c = 0, i = 0; c < 3; ++c)
+    for (std::int64_t frame = 0; frame < 5; ++frame)
+      for (std::int64_t y = 0; y < 3; ++y)
+        for (std::int64_t x = 0; x < 4; ++x, ++i)
+          ASSERT_NEAR(255 * clip[i], pixel_or_zero(image, c, y + 2, x + 2 + frame), 1e-9);
 }
 
 TEST(Transform, RandomCropsAndFlipsReachEveryPlaceAndNoOther) {

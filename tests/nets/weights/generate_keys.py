@@ -19,7 +19,7 @@ NETS = (
     + [f"resnet{depth}" for depth in (18, 34, 50, 101, 152)]
     + ["resnext50_32x4d", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_large", "densenet121"]
     + ["efficientnet_b0", "regnet_y_400mf", "inception_v3"]
-    + ["shufflenet_v2_x1_0", "convnext_tiny", "deeplabv3_resnet50"]
+    + ["shufflenet_v2_x1_0", "convnext_tiny", "deeplabv3_resnet50", "r3d_18"]
 )
 WITH_AUXILIARY = ("googlenet", "inception_v3")
 

@@ -50,7 +50,7 @@ std::map<std::string, Shapes> torchvision_nets() {
 
 TEST(Weights, HaveTorchvisionsKeysAndShapes) {
   const auto nets = torchvision_nets();
-  EXPECT_EQ(nets.size(), 26u);
+  EXPECT_EQ(nets.size(), 27u);
   const auto device = make_cpu_device();
   for (const auto& [name, theirs] : nets) {
     const Graph graph = make_net(name, 1);
@@ -270,6 +270,12 @@ TEST(WeightsNotes, ComeBackAsTheyWere) {
   EXPECT_EQ(back.transform->pad, 2);
   EXPECT_EQ(back.transform->mean, notes.transform->mean);
   EXPECT_EQ(back.transform->deviation, notes.transform->deviation);
+  EXPECT_EQ(back.transform->frames, 1);
+  notes.transform->frames = 16;
+  EXPECT_EQ(to_metadata(notes).at("input"), "3x16x32x32");
+  const Transform clip = *notes_of(to_metadata(notes), "f").transform;
+  EXPECT_EQ(clip.frames, 16);
+  EXPECT_EQ(clip.elements(), 3 * 16 * 32 * 32);
 
   EXPECT_TRUE(to_metadata({}).empty());
   EXPECT_FALSE(notes_of({{"format", "pt"}}, "f").transform);
@@ -287,6 +293,9 @@ TEST(WeightsNotes, ComeBackAsTheyWere) {
                                                         {"resize", "1000000000000000000"},
                                                         {"pad", "-1"},
                                                         {"input", "3x4294967296x4294967296"},
+                                                        {"input", "3x0x32x32"},
+                                                        {"input", "3x4294967296x32x32"},
+                                                        {"input", "3x1x1x32x32"},
                                                         {"classes", "a\n\x1b[2J"}}) {
     auto metadata = to_metadata(notes);
     metadata[key] = value;
