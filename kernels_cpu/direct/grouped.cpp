@@ -32,6 +32,28 @@ namespace {
 
 using i64 = std::int64_t;
 
+GroupedGrid plan_grid(const Grouped& g, PixelGrid pixels) {
+  GroupedGrid grid{.pixels = std::move(pixels), .taps = {}, .row_begin = {0}, .inside = {}};
+  grid.inside = {0, grid.pixels.w};
+  for (const Tap& tap : grid.pixels.taps) {
+    const i64 left = tap.dw, step = g.in_step_w;
+    grid.inside.begin = std::max(grid.inside.begin, left < 0 ? ceil_div(-left, step) : 0);
+    grid.inside.end =
+        std::min(grid.inside.end, left < g.in.width ? (g.in.width - 1 - left) / step + 1 : 0);
+  }
+  for (i64 row = 0; row < grid.pixels.h; ++row) {
+    for (const Tap& tap : grid.pixels.taps) {
+      const i64 h = row * g.in_step_h + tap.dh;
+      if (h >= 0 && h < g.in.height)
+        grid.taps.push_back({.in = (h * g.in.width + tap.dw) * g.in.pixel,
+                             .filter = tap.rs * g.group * g.lanes,
+                             .column = tap.dw});
+    }
+    grid.row_begin.push_back(i64(grid.taps.size()));
+  }
+  return grid;
+}
+
 Grouped plan_grouped(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
   const ConvProblem p = flattened(original);
   Grouped g;
@@ -52,7 +74,8 @@ Grouped plan_grouped(const ConvProblem& original, const Config& config, const De
   g.non_temporal = stores_non_temporal(config);
   (data ? g.out_step_h : g.in_step_h) = p.stride_h;
   (data ? g.out_step_w : g.in_step_w) = p.stride_w;
-  g.grids = data ? backward_grids(p) : forward_grids(p);
+  for (PixelGrid& grid : data ? backward_grids(p) : forward_grids(p))
+    g.grids.push_back(plan_grid(g, std::move(grid)));
   return g;
 }
 

@@ -55,15 +55,16 @@ HWY_INLINE void SumSwapped(VecOf<T>* a) {
 // One row of one vector's outputs.
 template <class T>
 struct GroupedRow {
+  const GroupedTap *taps, *taps_end;
   const T *in, *filter;  // of the vector: its image, its taps
   OutputEpilogue<T> output;
   VecOf<T> bias;
-  std::int64_t h, out_at;  // of the grid; where column 0 of the grid lies
+  std::int64_t out_at;  // where column 0 of the grid lies
 };
 
 // kPixels of its pixels from `first` on.
 template <class T, int kGroup, int kPixels>
-HWY_NOINLINE void RunPixels(const Grouped& g, const PixelGrid& grid, const GroupedRow<T>& row,
+HWY_NOINLINE void RunPixels(const Grouped& g, Range inside, const GroupedRow<T>& row,
                             std::int64_t first) {
   const TagOf<T> d;
   constexpr int kVec = kLanesOf<T>;
@@ -74,22 +75,22 @@ HWY_NOINLINE void RunPixels(const Grouped& g, const PixelGrid& grid, const Group
     for (int j = 0; j < kGroup; ++j) sums[i][j] = hn::Zero(d);
   }
   const std::int64_t step = g.in_step_w * g.in.pixel;
-  for (const Tap& tap : grid.taps) {
-    const std::int64_t h = row.h * g.in_step_h + tap.dh, w = first * g.in_step_w + tap.dw;
-    if (h < 0 || h >= g.in.height) continue;
-    const T* const from = row.in + (h * g.in.width + w) * g.in.pixel;
+  const T* const in = row.in + first * step;
+  const bool all_inside = first >= inside.begin && first + kPixels <= inside.end;
+  for (const GroupedTap* tap = row.taps; tap != row.taps_end; ++tap) {
+    const T* const from = in + tap->in;
     VecOf<T> x[kPixels];
-    if (w >= 0 && w + (kPixels - 1) * g.in_step_w < g.in.width) {
+    if (all_inside) {
       HWY_UNROLL(32)
       for (int i = 0; i < kPixels; ++i) x[i] = hn::LoadU(d, from + i * step);
     } else {
       HWY_UNROLL(32)
       for (int i = 0; i < kPixels; ++i) {
-        const std::int64_t at = w + i * g.in_step_w;
+        const std::int64_t at = tap->column + (first + i) * g.in_step_w;
         x[i] = at >= 0 && at < g.in.width ? hn::LoadU(d, from + i * step) : hn::Zero(d);
       }
     }
-    const T* const filter = row.filter + tap.rs * (kGroup * kVec);
+    const T* const filter = row.filter + tap->filter;
     HWY_UNROLL(8)
     for (int j = 0; j < kGroup; ++j) {
       const VecOf<T> u = hn::LoadU(d, filter + j * kVec);
@@ -97,12 +98,19 @@ HWY_NOINLINE void RunPixels(const Grouped& g, const PixelGrid& grid, const Group
       for (int i = 0; i < kPixels; ++i) sums[i][j] = hn::MulAdd(x[i], u, sums[i][j]);
     }
   }
+  const std::int64_t out_step = g.out_step_w * g.out.pixel, out_at = row.out_at + first * out_step;
+  VecOf<T> out[kPixels];
   HWY_UNROLL(32)
   for (int i = 0; i < kPixels; ++i) {
     SumSwapped<T, kGroup / 2>(sums[i]);
-    FinishAndStore(row.output, hn::Add(sums[i][0], row.bias),
-                   row.out_at + (first + i) * g.out_step_w * g.out.pixel);
+    out[i] = hn::Add(sums[i][0], row.bias);
   }
+  FinishSums(row.output, [&](const auto& f) HWY_ATTR {
+    HWY_UNROLL(32)
+    for (int i = 0; i < kPixels; ++i) f(out[i], out_at + i * out_step);
+  });
+  HWY_UNROLL(32)
+  for (int i = 0; i < kPixels; ++i) StoreVector(row.output, out[i], out_at + i * out_step);
 }
 
 // Where a vector begins in a tensor.
@@ -123,7 +131,8 @@ void GroupedPixels(const Grouped& g, const ConvArgs& args, std::int64_t thread,
   const OutputEpilogue<T> output =
       output_epilogue<T>(p, args, g.non_temporal && is_aligned_for_non_temporal(args.out));
   const std::int64_t vectors = g.vectors();
-  for (const PixelGrid& grid : g.grids) {
+  for (const GroupedGrid& taps : g.grids) {
+    const PixelGrid& grid = taps.pixels;
     const Range own = share(p.n * vectors * grid.h, thread, threads);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       const std::int64_t n = i / (vectors * grid.h), rest = i % (vectors * grid.h);
@@ -134,16 +143,18 @@ void GroupedPixels(const Grouped& g, const ConvArgs& args, std::int64_t thread,
         std::copy_n(output.bias + std::min(vector * kVec, p.k),
                     std::clamp<std::int64_t>(p.k - vector * kVec, 0, kVec), bias);
       const std::int64_t out_h = grid.first_h + h * g.out_step_h;
-      const GroupedRow<T> row{.in = in + n * g.in.image + VectorStart<T>(g.in, vector),
+      const GroupedTap* const row_taps = taps.taps.data();
+      const GroupedRow<T> row{.taps = row_taps + taps.row_begin[std::size_t(h)],
+                              .taps_end = row_taps + taps.row_begin[std::size_t(h) + 1],
+                              .in = in + n * g.in.image + VectorStart<T>(g.in, vector),
                               .filter = static_cast<const T*>(args.w) + vector * g.vector_taps(),
                               .output = output,
                               .bias = hn::Load(TagOf<T>(), bias),
-                              .h = h,
                               .out_at = n * g.out.image + VectorStart<T>(g.out, vector) +
                                         (out_h * g.out.width + grid.first_w) * g.out.pixel};
       ForEachEvenRowTile<kGroupedPixels<kGroup>>(
           grid.w, [&](auto pixels, std::int64_t first)
-                      HWY_ATTR { RunPixels<T, kGroup, pixels.value>(g, grid, row, first); });
+                      HWY_ATTR { RunPixels<T, kGroup, pixels.value>(g, taps.inside, row, first); });
     }
   }
   if (output.non_temporal) hwy::FlushStream();
