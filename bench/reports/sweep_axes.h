@@ -9,7 +9,8 @@
 namespace convlab {
 
 struct Axis {
-  std::string name;  // n c h k r stride, or t n i h l; threads dtype; layout of a convolution
+  // n c d h w k g t r s stride dilation, or t n i h l; threads dtype; layout of a convolution
+  std::string name;
   std::vector<std::string> values;
 };
 
@@ -20,15 +21,20 @@ Axis parse_axis(const std::string& text, Swept = Swept::convolution);
 
 struct SweepPoint {
   std::vector<std::string> values;  // one for each axis
-  Problem problem;                  // dtype set
+  LayerProblem layer;               // its dtype set
   int threads = 0;
   std::string layout;
 };
 
-// Every combination, the first axis slowest. h sets H and W, r sets R and S, stride sets both
-// strides; a recurrent layer's h sets I too if the base has I = H and i is no axis. Padding that
-// keeps the size at stride 1, (R-1)/2, follows R; any other stays as it is. Throws InputError for
-// two axes of one name, an invalid point, and h or r of a base that is not square.
+// Every combination, the first axis slowest. h sets H and W, r sets R and S; stride and dilation (1
+// is dense) set both directions, of one row only W's; in three dimensions r, stride and dilation
+// set D's as well if the base has it equal. c sets G and K too if the base is depthwise, unless g
+// or k is an axis. A recurrent layer's h sets I too if the base has I = H and i is no axis. Of a
+// transposed convolution c, d, h and w are of its input, k of its output.
+//
+// Padding that keeps the size at stride 1 follows R, T, S and the dilation: (R-1)/2 on both sides,
+// or R-1 in front alone. Any other stays as it is, and so does output padding. Throws InputError
+// for two axes of one name, an invalid point, and h or r of a base that is not square.
 std::vector<SweepPoint> sweep_points(const SweepPoint& base, const std::vector<Axis>&);
 
 }  // namespace convlab

@@ -258,6 +258,7 @@ Report regrets(const Sweep& s) {
 
 std::vector<std::string> notes(const Sweep& s) {
   std::vector<std::string> notes;
+  if (s.base.transposed) notes.push_back(transposed_note(s.base));
   std::ptrdiff_t without = 0;
   for (const Line& line : lines(s)) {
     notes.push_back(worst_regret(s, line));
@@ -298,7 +299,7 @@ Report full_report(const Sweep& s) {
         const auto measured = [&](Cell cell) { return c->predicted ? Cell() : std::move(cell); };
         std::vector<Cell> row = axis_cells(line, *line.points[v]);
         row.insert(row.end(),
-                   {to_text(line.points[v]->problem), extras_of(layer.layer.problem), c->algo,
+                   {line.points[v]->layer.text(), extras_of(layer.layer.problem), c->algo,
                     c->config.text(), show_layout(*c, c->x_layout), show_layout(*c, c->y_layout),
                     to_string(c->status), std::int64_t(c->predicted),
                     std::int64_t(c == &chosen(layer)), exact(c->ms), measured(exact(c->mad_ms)),
@@ -324,7 +325,7 @@ Json point_json(const Sweep& s, const SweepPoint& point) {
 std::string render_json(const Sweep& s) {
   Json json{{"convlab_sweep", sweep_format},
             {"provenance", Json::object()},
-            {"problem", to_text(s.base)},
+            {"problem", s.base.text()},
             {"axes", Json::array()},
             {"layers", Json::array()},
             {"crossovers", Json::array()},
@@ -441,7 +442,7 @@ std::string line_script(const Sweep& s, const Line& line, ChartKind kind, std::s
       "set xrange [-0.3:{}]\nplot ",
       chart_titles(headline(s, line), "eff GFLOP/s", kind),
       gnuplot_quoted(
-          fmt::format("{} of {}{}", s.axes.front().name, to_text(s.base),
+          fmt::format("{} of {}{}", s.axes.front().name, s.base.text(),
                       left_out > 0 ? fmt::format("; {} slower ones left out", left_out) : "")),
       double(line.at.size()) - 0.7);
   for (std::size_t i = 0; i < algos.size(); ++i)

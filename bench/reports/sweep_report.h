@@ -14,7 +14,7 @@ namespace convlab {
 inline constexpr int sweep_format = 1;
 
 struct Sweep {
-  Problem base;
+  LayerProblem base;
   std::vector<Axis> axes;          // one or more
   std::vector<SweepPoint> points;  // as sweep_points gives them
   std::vector<Pass> passes;

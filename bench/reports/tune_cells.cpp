@@ -111,7 +111,9 @@ std::string show_layer(const LayerProblem& layer) {
 
 std::string transposed_note(const LayerProblem& layer) {
   return fmt::format(
-      "{} is the gradient of {}: its fwd is that one's bwd_d, its bwd_d that one's fwd",
+      "{} is the gradient of {}: its fwd is that one's bwd_d, its bwd_d that one's fwd; layouts "
+      "and "
+      "reasons are that one's",
       layer.text(), to_text(layer.problem));
 }
 

@@ -208,6 +208,8 @@ VerbAction declare_check(CLI::App& app) {
       "that repeats it. Without --max-error a config with math=tf32 is held to 5e-2.\n\n"
       "Examples:\n"
       "  convlab check resnet18 --pass fwd\n"
+      "  convlab check g32mb1ic128ih14oc128oh14kh3ph1 mb1ic16id8ih14oc16kd3kh3pd1ph1\n"
+      "  convlab check deconv:mb1ic64ih14oc32kh2sh2 --pass bwd_d\n"
       "  convlab check gru:l2t8mb4dhc64 --dtype f64\n"
       "  convlab check mb1ic64ih56oc64oh56kh3ph1 --algos winograd --seed 7\n"
       "  CONVLAB_ISA=avx2 convlab check vgg16 --max-error 1e-5");

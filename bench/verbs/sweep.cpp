@@ -51,8 +51,8 @@ std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>
   std::vector<TuneItem> items;
   for (const std::size_t i : group.points) {
     CommonOptions one = group.common;
-    one.targets = {to_text(points[i].problem)};
-    one.dtype = points[i].problem.dtype();
+    one.targets = {points[i].layer.text()};
+    one.dtype = points[i].layer.problem.dtype();
     one.batches.clear();
     for (TuneItem& item : resolve_targets(one, device)) items.push_back(std::move(item));
   }
@@ -69,16 +69,11 @@ Sweep planned_sweep(const Options& o) {
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
   const std::string& target = common.targets.front();
-  const LayerProblem base = naming("sweep", [&] { return parse_one_problem(target); });
-  if (base.transposed)
-    throw InputError(
-        fmt::format("sweep: {} is a transposed convolution: expected the convolution "
-                    "whose gradient it is, {}",
-                    target, to_text(base.problem)));
-  sweep.base = base.problem;
-  sweep.base.set_dtype(common.dtype);
-  naming("--dtype", [&] { validate(sweep.base); });
-  const Swept swept = sweep.base.conv() ? Swept::convolution : Swept::recurrent_layer;
+  sweep.base = naming("sweep", [&] { return parse_one_problem(target); });
+  Problem& base = sweep.base.problem;
+  base.set_dtype(common.dtype);
+  naming("--dtype", [&] { validate(base); });
+  const Swept swept = base.conv() ? Swept::convolution : Swept::recurrent_layer;
   for (const std::string& text : o.axes)
     sweep.axes.push_back(naming("--axis", [&] { return parse_axis(text, swept); }));
   if (common.batches.size() > 1)
@@ -87,7 +82,7 @@ Sweep planned_sweep(const Options& o) {
                                              [](const Axis& axis) { return axis.name == "n"; }))
     throw InputError(fmt::format("sweep: --batch {} and -a n=... both set the batch: drop one",
                                  common.batches.front()));
-  if (!common.batches.empty()) sweep.base.set_batch(common.batches.front());
+  if (!common.batches.empty()) base.set_batch(common.batches.front());
   sweep.points = naming("--axis", [&] {
     return sweep_points({{}, sweep.base, common.threads, common.layout}, sweep.axes);
   });
@@ -165,11 +160,12 @@ int run(const Options& o) {
 VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_tuning(app, o->tuning,
-             "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1, lstm:t32mb16dhc512");
+             "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1, deconv:…, lstm:t32mb16dhc512");
   add_texts(
       app, "-a,--axis", o->axes,
-      "The axis to vary: n c d h k r stride threads dtype layout, of a recurrent layer t n i h l "
-      "threads dtype, each with a list or range. Several axes make every combination; along the "
+      "The axis to vary: n c d h w k g t r s stride dilation threads dtype layout, of a recurrent "
+      "layer t n i h l threads dtype, each with a list or range. Several axes make every "
+      "combination; along the "
       "first the charts and crossovers "
       "run",
       "NAME=VALUES");
@@ -187,14 +183,23 @@ VerbAction declare_sweep(CLI::App& app) {
       "each point, who wins where, and what a plan tuned at one value costs at the others.\n"
       "Results are stored as they are measured: Ctrl-C prints what is done, and the same command\n"
       "goes on from there.\n\n"
-      "Ranges: 1:256:*2 doubles from 1 to 256, 7:56:+7 goes by 7, 1:8 by 1. h is H and W, r is R\n"
-      "and S; padding of (R-1)/2 goes on keeping the size, any other stays as it is. A recurrent\n"
-      "layer's h is H, and I too where they are equal.\n\n"
+      "Ranges: 1:256:*2 doubles from 1 to 256, 7:56:+7 goes by 7, 1:8 by 1.\n\n"
+      "h is H and W, w is W alone; r is R and S, s is S alone; d is D and t is T, of a filter's\n"
+      "depth. stride and dilation are of all directions; a dilation of 1 is dense (dh0). r, "
+      "stride\n"
+      "and dilation are of depth too where the problem has it equal there. c of a depthwise\n"
+      "convolution is g and k too. Padding that keeps the size goes on doing so, any other stays.\n"
+      "A recurrent layer's h is H, and I too where they are equal.\n\n"
       "Examples:\n"
       "  convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2 --pass fwd\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a r=1,3,5,7,9,11 --svg filters.svg\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a c=16:512:*2 -a dtype=f32,f64 --format csv\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a threads=1:8 --algos winograd,direct\n"
+      "  convlab sweep mb1ic256ih28oc256oh28kh3ph1 -a g=1:256:*2 --pass fwd\n"
+      "  convlab sweep g96mb1ic96ih56oc96oh56kh7ph3 -a r=3:31:+4 --pass fwd\n"
+      "  convlab sweep mb1ic512ih65oc512oh65kh3ph1 -a dilation=1,2,4,12\n"
+      "  convlab sweep mb1ic64id8ih28oc64od8oh28kd3kh3pd1ph1 -a d=1:16:*2\n"
+      "  convlab sweep deconv:mb1ic256ih14oc128oh28kh2sh2ph0 -a h=7,14,28\n"
       "  convlab sweep rnn:t64dhc512 -a n=1:256:*2 --pass fwd");
   return [o] { return run(*o); };
 }

@@ -57,6 +57,7 @@ VerbAction declare_tune(CLI::App& app) {
       "  convlab tune resnet18 --layer layer1.0.conv1 --wide\n"
       "  convlab tune vgg16 --batch 1,16 --pass fwd --format csv --output vgg16.csv\n"
       "  convlab tune mb1ic64ih56oc64oh56kh3ph1 --max-error 1e-6 --workspace-max 16M\n"
+      "  convlab tune deconv:mb1ic64ih28oc32kh2sh2        a transposed convolution\n"
       "  convlab tune lstm:l1t32mb16dhc512 --pass fwd     a recurrent layer, as for inference\n"
       "  convlab tune @layers.txt --exclude vendor --budget 60s\n"
       "  convlab tune resnet50 --mode heuristic     without running anything\n"

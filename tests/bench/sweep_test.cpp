@@ -36,8 +36,8 @@ TEST(SweepAxes, OfARecurrentLayer) {
     std::vector<Axis> parsed;
     for (const std::string& axis : axes) parsed.push_back(parse_axis(axis, Swept::recurrent_layer));
     std::vector<std::string> texts;
-    for (const SweepPoint& p : sweep_points({{}, parse_layer(problem).problem, 0, "auto"}, parsed))
-      texts.push_back(to_text(p.problem));
+    for (const SweepPoint& p : sweep_points({{}, parse_layer(problem), 0, "auto"}, parsed))
+      texts.push_back(p.layer.text());
     return texts;
   };
   EXPECT_EQ(points("rnn:t2mb1dhc8", {"h=4,5"}),
@@ -51,36 +51,75 @@ TEST(SweepAxes, OfARecurrentLayer) {
   EXPECT_THROW(parse_axis("t=1"), InputError);
 }
 
+// The texts of all points.
+Values points(const char* problem, const Values& axes) {
+  std::vector<Axis> parsed;
+  for (const std::string& axis : axes) parsed.push_back(parse_axis(axis));
+  Values texts;
+  for (const SweepPoint& p : sweep_points({{}, parse_layer(problem), 0, "auto"}, parsed))
+    texts.push_back(p.layer.text());
+  return texts;
+}
+
 TEST(SweepAxes, OfDepth) {
-  const auto texts = [](const char* base, const std::string& axis) {
-    SweepPoint point;
-    point.problem = parse_problem(base).problem;
-    Values texts;
-    for (const SweepPoint& p : sweep_points(point, {parse_axis(axis)}))
-      texts.push_back(to_text(p.problem));
-    return texts;
-  };
-  EXPECT_EQ(texts("mb1ic8id9ih7oc4kd3kh3pd1ph1", "d=4,5"),
+  EXPECT_EQ(points("mb1ic8id9ih7oc4kd3kh3pd1ph1", {"d=4,5"}),
             (Values{"mb1ic8id4ih7iw7oc4od4oh7ow7kd3kh3kw3pd1ph1pw1",
                     "mb1ic8id5ih7iw7oc4od5oh7ow7kd3kh3kw3pd1ph1pw1"}));
-  EXPECT_EQ(texts("mb1ic8ih7oc4kh3ph1", "d=1"), Values{"mb1ic8ih7oc4oh7kh3ph1"});
-  // A cubic filter and equal strides stay so; depth that has its own keeps them.
-  EXPECT_EQ(texts("mb1ic8id9oc4kd3pd1", "r=5"), Values{"mb1ic8id9oc4od9kd5pd2"});
-  EXPECT_EQ(texts("mb1ic8id9oc4kd3pd1", "stride=2"), Values{"mb1ic8id9oc4od5kd3sd2pd1"});
-  EXPECT_EQ(texts("mb1ic8id9ih9oc4kd1kh3ph1", "r=5"),
+  EXPECT_EQ(points("mb1ic8ih7oc4kh3ph1", {"d=1"}), Values{"mb1ic8ih7oc4oh7kh3ph1"});
+  // What is equal in depth and height stays so; depth that has its own keeps it.
+  EXPECT_EQ(points("mb1ic8id9oc4kd3pd1", {"r=5"}), Values{"mb1ic8id9oc4od9kd5pd2"});
+  EXPECT_EQ(points("mb1ic8id9oc4kd3pd1", {"stride=2"}), Values{"mb1ic8id9oc4od5kd3sd2pd1"});
+  EXPECT_EQ(points("mb1ic8id9oc4kd3pd1", {"dilation=2"}), Values{"mb1ic8id9oc4od9kd3pd2dd1"});
+  EXPECT_EQ(points("mb1ic8id9ih9oc4kd1kh3ph1", {"r=5"}),
             Values{"mb1ic8id9ih9iw9oc4od9oh9ow9kd1kh5kw5pd0ph2pw2"});
+  EXPECT_EQ(points("mb1ic8id9ih9oc4kd3kh3pd1ph1dd1", {"dilation=3"}),
+            Values{"mb1ic8id9ih9iw9oc4od7oh9ow9kd3kh3kw3pd1ph3pw3dd1dh2dw2"});
+  EXPECT_EQ(points("mb1ic8id9ih9oc4kd3kh1pd1", {"t=1,5"}),
+            (Values{"mb1ic8id9oc4od9kd1pd0", "mb1ic8id9ih9iw9oc4od9oh9ow9kd5kh1kw1pd2ph0pw0"}));
+}
+
+TEST(SweepAxes, OfGroupsAndDilation) {
+  EXPECT_EQ(points(tiny, {"g=1,4"}),
+            (Values{"mb1ic16ih8oc16oh8kh3ph1", "g4mb1ic16ih8oc16oh8kh3ph1"}));
+  EXPECT_THROW(points(tiny, {"g=3"}), InputError);
+  EXPECT_EQ(points(tiny, {"dilation=1,2", "r=3,5"}),
+            (Values{"mb1ic16ih8oc16oh8kh3ph1", "mb1ic16ih8oc16oh8kh5ph2",
+                    "mb1ic16ih8oc16oh8kh3ph2dh1", "mb1ic16ih8oc16oh8kh5ph4dh1"}));
+  // A depthwise convolution stays one, also with more filters than channels.
+  EXPECT_EQ(points("g8mb1ic8ih8oc16kh3ph1", {"c=4"}), Values{"g4mb1ic4ih8oc8oh8kh3ph1"});
+  EXPECT_EQ(points("g8mb1ic8ih8oc16kh3ph1", {"k=32", "c=4"}), Values{"g4mb1ic4ih8oc32oh8kh3ph1"});
+  EXPECT_EQ(points("g8mb1ic8ih8oc8kh3ph1", {"c=16", "g=8"}), Values{"g8mb1ic16ih8oc8oh8kh3ph1"});
+  EXPECT_EQ(points("g4mb1ic8ih8oc8kh3ph1", {"c=16"}), Values{"g4mb1ic16ih8oc8oh8kh3ph1"});
+  EXPECT_EQ(points("mb1ic1ih8oc8kh3ph1", {"c=3"}), Values{"mb1ic3ih8oc8oh8kh3ph1"});
+}
+
+// Of one row, and not of square filters and images.
+TEST(SweepAxes, OfWidthAlone) {
+  constexpr const char *row = "mb1ic8iw20oc8kw3pw1", *causal = "mb1ic8iw20oc8ow20kw4pw3";
+  EXPECT_EQ(points(row, {"w=9", "s=5"}), Values{"mb1ic8ih1iw9oc8oh1ow9kh1kw5ph0pw2"});
+  EXPECT_EQ(points(row, {"dilation=2", "stride=3"}),
+            Values{"mb1ic8ih1iw20oc8oh1ow7kh1kw3sh1sw3ph0pw2dh0dw1"});
+  EXPECT_EQ(points(causal, {"w=9", "s=2"}), Values{"mb1ic8ih1iw9oc8oh1ow9kh1kw2ph0pw1"});
+  EXPECT_EQ(points(causal, {"dilation=2"}), Values{"mb1ic8ih1iw20oc8oh1ow20kh1kw4ph0pw6dh0dw1"});
+  EXPECT_EQ(points("mb1ic8ih8iw9oc8oh8ow9kh3ph1", {"w=4"}),
+            Values{"mb1ic8ih8iw4oc8oh8ow4kh3kw3ph1pw1"});
+  EXPECT_THROW(points(row, {"h=2"}), InputError);
+  EXPECT_THROW(points(row, {"r=5"}), InputError);
+}
+
+TEST(SweepAxes, OfATransposedConvolution) {
+  constexpr const char* up = "deconv:mb1ic16ih4oc8oh8kh3sh2ph1";  // with output padding
+  EXPECT_EQ(points(up, {"h=5", "r=5"}), Values{"deconv:mb1ic16ih5oc8oh10kh5sh2ph2"});
+  EXPECT_EQ(points(up, {"c=4", "k=3"}), Values{"deconv:mb1ic4ih4oc3oh8kh3sh2ph1"});
+  EXPECT_EQ(points("deconv:mb1ic16ih4oc8kh2sh2", {"stride=4"}),
+            Values{"deconv:mb1ic16ih4oc8oh14kh2sh4ph0"});
+  EXPECT_EQ(points("deconv:g8mb1ic8ih4oc8kh2sh2", {"c=4"}),
+            Values{"deconv:g4mb1ic4ih4oc4oh8kh2sh2ph0"});
+  EXPECT_EQ(points("deconv:mb1ic8id2ih4oc8kd2kh2sd2sh2", {"d=3"}),
+            Values{"deconv:mb1ic8id3ih4iw4oc8od6oh8ow8kd2kh2kw2sd2sh2sw2pd0ph0pw0"});
 }
 
 TEST(SweepAxes, PaddingThatKeepsTheSizeGoesOnDoingSo) {
-  const auto points = [](const char* problem, const Values& axes) {
-    std::vector<Axis> parsed;
-    for (const std::string& axis : axes) parsed.push_back(parse_axis(axis));
-    std::vector<std::string> texts;
-    for (const SweepPoint& p :
-         sweep_points({{}, parse_problem(problem).problem, 0, "auto"}, parsed))
-      texts.push_back(to_text(p.problem));
-    return texts;
-  };
   EXPECT_EQ(points(tiny, {"r=1,5"}),
             (Values{"mb1ic16ih8oc16oh8kh1ph0", "mb1ic16ih8oc16oh8kh5ph2"}));
   EXPECT_EQ(points("mb1ic16ih8oc16oh6kh3ph0", {"r=3,5"}),
@@ -105,7 +144,7 @@ Candidate candidate(const std::string& algo, double ms) {
 // direct wins at n=1 by 2x, is tied at 2, and loses at 4 by 3x.
 Sweep sample() {
   Sweep s;
-  s.base = parse_problem(tiny).problem;
+  s.base = parse_layer(tiny);
   s.axes = {parse_axis("n=1,2,4,8")};
   s.points = sweep_points({{}, s.base, 0, "auto"}, s.axes);
   s.passes = {Pass::forward};

@@ -101,12 +101,23 @@ TEST_F(TransposedProgramTest, AFileMayHaveThemBesideConvolutions) {
   EXPECT_EQ(table["layers"][0]["chosen"]["ms"], table["layers"][4]["chosen"]["ms"]);
 }
 
+TEST_F(TransposedProgramTest, SweepTakesThemAsWritten) {
+  const Words words{"sweep", layer, "-a", "h=4,5", "--mode", "heuristic", "--pass", "fwd"};
+  const json sweep = json_of(words);
+  EXPECT_EQ(sweep["problem"], canonical);
+  ASSERT_EQ(sweep["layers"].size(), 2u);
+  EXPECT_EQ(sweep["layers"][1]["problem"], "deconv:mb1ic16ih5oc8oh11kh3sh2ph1");
+  EXPECT_EQ(sweep["layers"][1]["pass"], "fwd");
+  EXPECT_EQ(sweep["layers"][1]["convolution"]["pass"], "bwd_d");
+  const Ran table = run(words);
+  EXPECT_TRUE(contains(table.out, std::string(" is the gradient of ") + convolution)) << table.out;
+}
+
 TEST_F(TransposedProgramTest, BadInputIsOneLineAndExitCode2) {
   const std::vector<BadUsage> cases{
       {{"tune", "deconv:mb1ic16ih4oc8oh12kh3sh2ph1"}, "oh 12 is too large for ih 4"},
       {{"list", "deconv:ic16ih4kh3"}, "oc is missing"},
-      {{"sweep", layer, "-a", "n=1,2"},
-       std::string("expected the convolution whose gradient it is, ") + convolution}};
+      {{"sweep", layer, "-a", "g=3"}, "is not a multiple of g 3"}};
   expect_refused([&](const Words& words) { return run(words); }, cases);
 }
 
