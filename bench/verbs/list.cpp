@@ -31,8 +31,10 @@ const std::vector<LayerProblem>& probes() {
          {"mb1ic32ih16oc32oh16kh3ph1n3x3", "mb1ic64ih16oc64oh16kh1ph0n1x1",
           "mb1ic32ih16oc32oh16kh5ph2n5x5", "mb1ic32ih16oc32oh8kh3sh2ph1nstride",
           "mb1ic32ih16oc32oh16kh3ph2dh1ndilation", "g2mb1ic32ih16oc32oh16kh3ph1ngroups",
-          "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
-          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "mb1ic32id4ih16oc32kd3kh3pd1ph1ndepth",
+          "g8mb1ic32ih16oc32oh16kh3ph1nsmall_groups", "g32mb1ic32ih16oc32oh16kh3ph1ndepthwise",
+          "g32mb1ic32ih16oc32oh16kh13ph6nlarge_depthwise", "mb1ic3ih16oc32oh16kh3ph1nC=3",
+          "mb1ic32ih16oc32oh8kh3sh2ph0nasym_pad", "mb1ic32iw64oc32ow64kw3pw1n1-D",
+          "mb1ic32id4ih16oc32kd3kh3pd1ph1ndepth", "deconv:mb1ic32ih8oc32oh16kh4sh2ph1ndeconv",
           "rnn:t4dhc16nrnn", "gru:t4dhc16ngru", "lstm:t4dhc16nlstm", "lstm:l2t4dhc16nlayers",
           "lstm:t4dhc16:binbi"})
       parsed.push_back(parse_layer(text));
@@ -75,7 +77,7 @@ Report support_report(const Options& o, Device& device, const Algos& algos) {
       for (const DType dtype : all_dtypes) {
         if (probe.problem.recurrent() && dtype != DType::f32 && dtype != DType::f64) continue;
         items.push_back({probe, false});
-        items.back().layer.problem.set_pass(pass);
+        items.back().layer.set_pass(pass);
         items.back().layer.problem.set_dtype(dtype);
       }
   const TuneTable table = ask(items, o, device);
