@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 namespace convlab {
 namespace {
@@ -46,13 +47,38 @@ std::size_t widest_line(const std::string& text) {
   return widest;
 }
 
-// Names differ at either end, so they are cut in the middle.
-std::string without_middle(const std::string& text, std::size_t width) {
+// With the first `head` characters and as many of the last as have room.
+std::string without_middle(const std::string& text, std::size_t width, std::size_t head) {
   const std::vector<std::string_view> all = characters(text);
   if (all.size() <= width) return text;
-  const std::size_t head = width / 2, tail = width - head - 1;
+  const std::size_t tail = width - head - 1;
   return fmt::format("{}…{}", fmt::join(all.begin(), all.begin() + std::ptrdiff_t(head), ""),
                      fmt::join(all.end() - std::ptrdiff_t(tail), all.end(), ""));
+}
+
+// Names differ at either end, so they are cut in the middle.
+std::string without_middle(const std::string& text, std::size_t width) {
+  return without_middle(text, width, width / 2);
+}
+
+// Texts of problems may differ in the middle alone. They are cut nearest to it where most of them
+// stay different. Returns the characters before the cut.
+std::size_t place_of_cut(const Report& report, std::size_t column, std::size_t width) {
+  std::set<std::string> cut;
+  for (const auto& row : report.rows)
+    if (std::string text = row[column].shown(); columns_of(text) > width)
+      cut.insert(std::move(text));
+  const auto different = [&](std::size_t head) {
+    std::set<std::string> shown;
+    for (const std::string& text : cut) shown.insert(without_middle(text, width, head));
+    return shown.size();
+  };
+  const std::size_t middle = width / 2;
+  std::size_t best = middle, most = different(middle);
+  for (std::size_t away = 1; away <= middle && most < cut.size(); ++away)
+    for (const std::size_t head : {middle - away, middle + away})
+      if (head < width && different(head) > most) most = different(best = head);
+  return best;
 }
 
 // A name has no place to be wrapped at.
@@ -118,10 +144,12 @@ std::string render_table(const Report& report) {
   const TableLayout layout = fitting_layout(report, numeric);
   const std::vector<std::size_t>& widths = layout.widths;
   const std::size_t last = widths.size() - 1;
+  std::vector<std::size_t> cuts;
+  for (std::size_t i = 0; i <= last; ++i) cuts.push_back(place_of_cut(report, i, widths[i]));
   const auto line = [&](const auto& text_of) {
     std::string text;
     for (std::size_t i = 0; i <= last; ++i)
-      text += padded(without_middle(text_of(i), widths[i]), widths[i], numeric[i]) +
+      text += padded(without_middle(text_of(i), widths[i], cuts[i]), widths[i], numeric[i]) +
               std::string(layout.gap, ' ');
     return without_trailing_blanks(text) + "\n";
   };

@@ -70,6 +70,18 @@ TEST(Report, ATableKeepsToItsWidthAndItsLastTextWhole) {
   EXPECT_NE(render(report, Format::table).find("that_is_cut_up  1.000  short"), std::string::npos);
 }
 
+// Texts of problems, which differ in the middle. One cut serves the column.
+TEST(Report, NamesAreCutWhereTheyStayDifferent) {
+  Report report;
+  report.width = 24;
+  report.columns = {"name", "ms"};
+  for (const char* const name : {"aaaaaaaaa1bbbbbbbbbb", "aaaaaaaaa2bbbbbbbbbb", "short"})
+    report.rows.push_back({name, ms_cell(1)});
+  const std::string text = render(report, Format::table);
+  for (const char* const cut : {"aaaaaaaaa1…bbbbbbb 1.000", "aaaaaaaaa2…bbbbbbb 1.000"})
+    EXPECT_NE(text.find(cut), std::string::npos) << text;
+}
+
 TEST(Report, WidthsAreOfCharactersNotBytes) {
   Report report;
   report.columns = {"× peer", "b"};
