@@ -3,6 +3,7 @@
 //   micro_convolutions mb1ic64ih56oc64oh56kh3ph1 @problems.txt --benchmark_filter=winograd
 //   micro_convolutions --race --pass=fwd --exclude=fft mb1ic64ih56oc64oh56kh3ph1
 //       --benchmark_enable_random_interleaving=true --benchmark_repetitions=5
+//   micro_convolutions deconv:mb1ic64ih28oc32kh2sh2
 //
 // Counters: best_GFLOPs counts executed FLOPs; eff_over_exec is direct convolution's FLOPs over the
 // executed ones. By default only default configurations run, with the ms of each phase (transforms,
@@ -26,10 +27,13 @@
 #include "autotune/candidates.h"
 #include "autotune/measure/ceilings.h"
 #include "autotune/measure/phase_times.h"
+#include "autotune/problem.h"
 #include "autotune/testbed/verify.h"
 #include "bench/micro/lab.h"
 #include "conv/error.h"
+#include "conv/problem_text.h"
 #include "conv/registry.h"
+#include "conv/text/text_file.h"
 #include "kernels_cpu/cpu.h"
 
 namespace convlab::micro {
@@ -48,7 +52,7 @@ struct Options {
   bool race = false;
   std::optional<Pass> pass;
   std::vector<std::string> exclude;
-  std::vector<NamedProblem> problems;
+  std::vector<LayerProblem> problems;
 };
 
 // Data shared by the candidates of one problem and pass.
@@ -162,9 +166,9 @@ std::vector<Layouts> layouts_of(const ConvAlgo& algo, const ConvProblem& problem
   return pairs;
 }
 
-void add_algo(const NamedProblem& named, Pass pass, const ConvAlgo& algo, bool race) {
-  ConvProblem plain = named.problem;
-  plain.pass = pass;
+void add_algo(LayerProblem layer, Pass pass, const ConvAlgo& algo, bool race) {
+  layer.set_pass(pass);
+  const ConvProblem plain = *layer.problem.conv();
   for (const Layouts& layouts : layouts_of(algo, plain, race)) {
     const ConvProblem problem = with_layouts(plain, layouts);
     std::vector<Config> configs = algo.configs(problem, *lab().device);
@@ -172,12 +176,18 @@ void add_algo(const NamedProblem& named, Pass pass, const ConvAlgo& algo, bool r
     for (const Config& config : configs) {
       const Candidate candidate{&algo, problem, config};
       const auto known = std::make_shared<std::optional<Counters>>();
-      add_case(
-          fmt::format("{}/{}/{}/{}>{}/{}", to_text(named.problem), to_string(pass), algo.info().id,
-                      to_string(layouts.first), to_string(layouts.second), config.text()),
-          [candidate, race, known] { return work_of(candidate, race, *known); });
+      add_case(fmt::format("{}/{}/{}/{}>{}/{}", layer.text(), to_string(pass), algo.info().id,
+                           to_string(layouts.first), to_string(layouts.second), config.text()),
+               [candidate, race, known] { return work_of(candidate, race, *known); });
     }
   }
+}
+
+LayerProblem parse_convolution(std::string_view text) {
+  LayerProblem layer = parse_layer(text);
+  if (!layer.problem.conv())
+    throw InputError(fmt::format("{} is a recurrent layer: expected a convolution", text));
+  return layer;
 }
 
 // Removes our own arguments and leaves Google Benchmark's.
@@ -196,25 +206,30 @@ Options take_options(int& argc, char** argv) {
     } else if (word.starts_with('-')) {
       argv[kept++] = argv[i];
     } else if (word.starts_with('@')) {
-      for (const NamedProblem& p : read_problem_file(word.substr(1))) options.problems.push_back(p);
+      const std::string path = word.substr(1);
+      for_each_problem_line(read_text_file(path, "a file with one problem a line"), path, nullptr,
+                            [&](std::string_view line) {
+                              options.problems.push_back(parse_convolution(line));
+                              return true;
+                            });
     } else {
-      options.problems.push_back(parse_problem(word));
+      options.problems.push_back(parse_convolution(word));
     }
   }
   argc = kept;
   if (options.problems.empty())
     for (const char* text : {"mb1ic64ih56oc64oh56kh3ph1", "mb1ic256ih14oc256oh14kh3ph1",
                              "mb16ic128ih28oc128oh28kh3ph1"})
-      options.problems.push_back(parse_problem(text));
+      options.problems.push_back(parse_convolution(text));
   return options;
 }
 
 void add_all(const Options& options) {
   const auto admitted = admitted_algos(algos(), DeviceKind::cpu, {}, options.exclude);
-  for (const NamedProblem& named : options.problems)
+  for (const LayerProblem& layer : options.problems)
     for (const Pass pass : all_passes)
       for (const ConvAlgo* algo : admitted)
-        if (!options.pass || *options.pass == pass) add_algo(named, pass, *algo, options.race);
+        if (!options.pass || *options.pass == pass) add_algo(layer, pass, *algo, options.race);
 }
 
 }  // namespace

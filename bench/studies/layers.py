@@ -56,7 +56,55 @@ LAYERS = {
         "convnet-benchmarks L3, 9x9": "mb8ic128ih32oc128oh24kh9ph0",
         "convnet-benchmarks L4, 7x7": "mb8ic128ih16oc128oh10kh7ph0",
     },
+    "depthwise 3x3 to 7x7": {
+        "MobileNetV2 features.1": "g32mb1ic32ih112oc32oh112kh3ph1",
+        "MobileNetV2 features.2, /2": "g96mb16ic96ih112oc96oh56kh3sh2ph1",
+        "MobileNetV2 features.15": "g960mb16ic960ih7oc960oh7kh3ph1",
+        "MobileNetV3 features.5, 5x5": "g120mb16ic120ih28oc120oh28kh5ph2",
+        "ConvNeXt-T stage 2, 7x7": "g192mb16ic192ih28oc192oh28kh7ph3",
+    },
+    "depthwise 13x13 to 31x31": {
+        "RepLKNet-31B stage 1, 31x31": "g128mb4ic128ih56oc128oh56kh31ph15",
+        "RepLKNet-31B stage 3, 27x27": "g512mb4ic512ih14oc512oh14kh27ph13",
+        "RepLKNet-31B stage 4, 13x13": "g1024mb4ic1024ih7oc1024oh7kh13ph6",
+    },
+    "grouped": {
+        "ResNeXt-50 layer1": "g32mb16ic128ih56oc128oh56kh3ph1",
+        "ResNeXt-50 layer3": "g32mb16ic512ih14oc512oh14kh3ph1",
+        "RegNetY-400MF stage 3": "g26mb16ic208ih14oc208oh14kh3ph1",
+    },
+    "dilated": {
+        "DeepLabV3 layer3, by 2": "mb1ic256ih65oc256oh65kh3ph2dh1",
+        "DeepLabV3 layer4, by 4": "mb1ic512ih65oc512oh65kh3ph4dh3",
+        "DeepLabV3 ASPP, by 12": "mb1ic2048ih65oc256oh65kh3ph12dh11",
+    },
+    "transposed": {
+        "U-Net up2, 2x2/2": "deconv:mb1ic512ih28oc256oh56kh2sh2ph0",
+        "DCGAN, 4x4/2": "deconv:mb64ic256ih8oc128oh16kh4sh2ph1",
+        "CycleGAN, 3x3/2": "deconv:mb1ic256ih64oc128oh128kh3sh2ph1",
+    },
+    "3-D": {
+        "C3D conv3b": "mb1ic256id8ih28oc256od8oh28kd3kh3pd1ph1",
+        "R3D-18 layer1": "mb1ic64id16ih56oc64od16oh56kd3kh3pd1ph1",
+        "R3D-18 layer3.0, /2": "mb1ic128id8ih28oc256od4oh14kd3kh3sd2sh2pd1ph1",
+    },
+    "1-D": {
+        "Whisper-base conv2, /2": "mb1ic512iw3000oc512ow1500kw3sw2pw1",
+        "HiFi-GAN, 7 by 3": "mb1ic128iw6400oc128ow6400kw7pw9dw2",
+        "Conformer, depthwise 31": "g256mb8ic256iw500oc256ow500kw31pw15",
+    },
+    "diffusion": {
+        "SD U-Net 64x64": "mb2ic320ih64oc320oh64kh3ph1",
+        "SD U-Net 32x32": "mb2ic640ih32oc640oh32kh3ph1",
+        "SD U-Net 16x16": "mb2ic1280ih16oc1280oh16kh3ph1",
+        "SD decoder 64x64": "mb1ic512ih64oc512oh64kh3ph1",
+    },
 }
+# In the other classes frequencies of tiles are slow and never the best, those of whole images in all.
+TILED = ("5x5 to 11x11", "depthwise 13x13 to 31x31")
+KINDS = ("depthwise 3x3 to 7x7", "depthwise 13x13 to 31x31", "grouped", "dilated", "transposed", "3-D",
+         "1-D", "diffusion")
+CHARTS = {"layers": [kind for kind in LAYERS if kind not in KINDS], "layers-kinds": KINDS}
 PASSES = ("fwd", "bwd_d", "bwd_w")
 ALONE = "one thread, "  # before the name of a run
 PEERS = {"direct": "onednn.direct", "Winograd": "onednn.winograd"}
@@ -170,9 +218,7 @@ def layers(args, log):
             for (layer, problem), which in itertools.product(problems.items(), PASSES):
                 for number, program in enumerate(args.micro):
                     name = f"{kind}: {layer} {which}, round {turn + 1}, program {number + 1}"
-                    # Frequencies of whole images, and of tiles for small filters, are slow and
-                    # never the best.
-                    slow = "fft" if kind.startswith("5x5") else "fft,fft_tiled"
+                    slow = "fft" if kind in TILED else "fft,fft_tiled"
                     command = [program, "--race", f"--pass={which}", f"--exclude={slow}",
                                problem, "--benchmark_enable_random_interleaving=true",
                                f"--benchmark_repetitions={args.repetitions}",
@@ -245,16 +291,16 @@ def layers(args, log):
     peaks = [run["peak"] for run in log.runs.values()]
     print(f"- oneDNN: {', '.join(versions)}\n- peak, measured before each layer: "
           f"{statistics.median(peaks):.0f} GFLOP/s ({min(peaks):.0f} to {max(peaks):.0f})")
-    for which in PASSES:
+    for which, (chart, kinds) in itertools.product(PASSES, CHARTS.items()):
         both = [(layer, race, *race.peer(PEERS["direct"]))
-                for (_, layer, each), race in races.items() if each == which]
+                for (kind, layer, each), race in races.items() if each == which and kind in kinds]
         bars_of = [[layer, 100 * race.of_peak(race.best),
                     100 * race.of_peak(fastest) if fastest else None]
                    for layer, race, fastest, _ in both]
         ratios_of = [pair[0] for _, _, _, pair in both if pair]
         if not bars_of:
             continue
-        draw(args, f"layers-{which}",
+        draw(args, f"{chart}-{which}",
              f"set title \"{which}: the best own algorithm is faster than oneDNN's direct in "
              f"{sum(ratio > 1 for ratio in ratios_of)} of {len(ratios_of)} layers\"\n"
              "set ylabel 'executed FLOPs, % of the measured peak'\nset style data histograms\n"

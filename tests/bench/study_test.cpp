@@ -305,7 +305,7 @@ TEST_F(StudyTest, LayersComparesTheBestOwnWithOneDnn) {
   const std::string out = study(fmt::format("layers --only none --beside '{}'", one_thread));
   expect(out, "| ResNet layer2.0 fwd | winograd tile=4 | 1.00 | 100 | 25 | 3.00 | 2.00 | 17 |");
   expect(out, "| 3x3/2 | 1 of 3 | oneDNN's direct | 3.00 (2.00) |");
-  expect(out, "\nIncomplete: 1 of 78 layers and passes were measured.\n");
+  expect(out, "\nIncomplete: 1 of 159 layers and passes were measured.\n");
   expect(out, "| winograd tile=4, 3x3/2 | 2.5e-07 |");
   expect(out, "| winograd tile=7, 3x3/2 | 1.1e-05 |");
   expect(out, "relative error\nis at most 1e-05");
@@ -332,6 +332,29 @@ TEST_F(StudyTest, LayersTakesRatiosWithinAProcess) {
   const std::string out = study("layers --only none");
   expect(out, "| 1x1 | 1 of 3 | oneDNN's direct | 2.00 (2.00) |");
   expect(out, "- oneDNN: 2.6.3, 3.14.0\n");
+}
+
+// A layer of each kind.
+TEST_F(StudyTest, LayersHasAClassForEachKindOfConvolution) {
+  std::string runs;
+  double own = 1;
+  for (const char* const layer :
+       {"depthwise 3x3 to 7x7: MobileNetV2 features.1",
+        "depthwise 13x13 to 31x31: RepLKNet-31B stage 1, 31x31", "grouped: ResNeXt-50 layer1",
+        "dilated: DeepLabV3 ASPP, by 12", "transposed: U-Net up2, 2x2/2", "3-D: C3D conv3b",
+        "1-D: Whisper-base conv2, /2", "diffusion: SD U-Net 64x64"})
+    runs += fmt::format(R"({{"name": "{} bwd_w, round 1, program 1", "onednn": "2.6.3", )"
+                        R"("machine": {{"cpu": "some"}}, "peak": 200, "candidates": [{}, {}]}})"
+                        "\n",
+                        layer, candidate("direct", "", own += 1, 0, 1),
+                        candidate("onednn.direct", "", 18, 0, 1));
+  write_file(log(), runs);
+  const std::string out = study("layers --only none");
+  expect(out, "| depthwise 3x3 to 7x7 | 1 of 5 | oneDNN's direct |  |  | 9.00 (9.00) |");
+  expect(out, "| grouped | 1 of 3 | oneDNN's direct |  |  | 4.50 (4.50) |");
+  expect(out, "| 3-D | 1 of 3 | oneDNN's direct |  |  | 2.57 (2.57) |");
+  expect(out, "| diffusion | 1 of 4 | oneDNN's direct |  |  | 2.00 (2.00) |");
+  expect_plot("layers-kinds-bwd_w.svg", "faster than oneDNN's direct in 8 of 8 layers");
 }
 
 // One of two layers, which the net has twice, is behind.
