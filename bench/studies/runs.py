@@ -17,6 +17,10 @@ class Stopped(BaseException):
 class Failed(Exception):
     """A run of a program: its exit code and last words."""
 
+    def __init__(self, text, code=0):
+        super().__init__(text)
+        self.code = code
+
 
 class Refused(Exception):
     """Bad usage or input: one line, exit code 2."""
@@ -25,7 +29,7 @@ class Refused(Exception):
 # What a run of each study keeps under its name. A log without it belongs to another study.
 RESULT = {"gemm": "best", "mlp": "iteration", "batch": "iteration", "layers": "candidates",
           "rnn": "cases", "survey": "races", "verdicts": "rows", "network": "points", "compression": "epochs",
-          "ceilings": "roofs"}
+          "ceilings": "roofs", "benchdnn": "checked"}
 BEGIN = '{"name": '  # of each line of a log
 
 # ---- Programs
@@ -53,13 +57,14 @@ def require(program):
             raise Refused(f"there is no {program}: build it, or name it by {flag}")
 
 
-def call(command, variables, read=json.loads):
-    """What `read` makes of the output. It raises ValueError for what is none of its format."""
+def call(command, variables, read=json.loads, codes=(0,)):
+    """What `read` makes of the output. It raises ValueError for what is none of its format. Other
+    exit codes than these are failures."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
                           env={**os.environ, **variables})
-    if done.returncode:
+    if done.returncode not in codes:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Failed(f"exit {done.returncode}: {last}")
+        raise Failed(f"exit {done.returncode}: {last}", done.returncode)
     try:
         return read(done.stdout)
     except ValueError:
@@ -107,7 +112,8 @@ class Log:
         return (not Log.stopped and name not in self.runs and self.only.search(name)
                 and time.monotonic() <= self.until)
 
-    def make(self, name, command, keep, read=json.loads, **variables):
+    def make(self, name, command, keep, read=json.loads, codes=(0,), keep_failure=None, **variables):
+        """Where `keep_failure` is given, a failure is a result, and it says what is kept of it."""
         if not self.due(name):
             return
         require(command[0])
@@ -118,12 +124,15 @@ class Log:
         words += [str(pathlib.Path(command[0]).name), *command[1:]]
         start = time.monotonic()
         try:
-            kept = keep(call(command, variables, read))
+            kept = keep(call(command, variables, read, codes))
         except (Failed, LookupError, TypeError, AttributeError) as error:
-            failed = error if isinstance(error, Failed) else f"printed something else: {error!r}"
-            self.failures.append(f"{name}: {failed}")
-            print(f"{shlex.join([*words[:len(variables)], *command])}: {failed}", file=sys.stderr)
-            return
+            known = isinstance(error, Failed)
+            if not known or not keep_failure:
+                failed = error if known else f"printed something else: {error!r}"
+                self.failures.append(f"{name}: {failed}")
+                print(f"{shlex.join([*words[:len(variables)], *command])}: {failed}", file=sys.stderr)
+                return
+            kept = keep_failure(error)
         except Stopped:
             Log.stopped = True
             return

@@ -12,6 +12,9 @@
   bench/studies/study.py survey --log survey.jsonl    all layers of six nets: own over oneDNN's
   bench/studies/study.py verdicts --log verdicts.jsonl
                                                       how often verdicts of `convlab tune` hold
+  bench/studies/study.py benchdnn --log benchdnn.jsonl --lists DIR
+                                                      `convlab check` of oneDNN's shapes: all
+                                                      below 100 MFLOP, with each algorithm
   bench/studies/study.py network --log network.jsonl
                                                       training by ranks in network namespaces:
                                                       predicted beside measured; as root
@@ -35,6 +38,10 @@ mlp compares backends: --device cuda adds a card's with one, two and four stream
 of an interpreter that has torch, PyTorch's on the CPU. batch, gemm and mlp run on a card by
 --options="--device cuda", --device cuda and both; --small tries them with sizes that say nothing.
 
+benchdnn checks the problems in the folders conv and deconv of --lists, a checkout's
+tests/benchdnn/inputs, up to --flops, at the batches of --batches, in a fixed random order. Failures
+and crashes make the exit code 1.
+
 verdicts tunes small layers again and again in fresh stores: on the quiet machine, beside each noise
 of --noise (noise.py describes them), and with one algorithm registered twice (CONVLAB_TWIN), the
 second as fast (A/A) or slowed by 5%. Verdicts are judged by the pooled times of the quiet runs.
@@ -56,6 +63,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # not into the sources
+from benchdnn import benchdnn
 from compression import compression
 from gemm import gemm
 from layers import layers
@@ -182,7 +190,7 @@ def main():
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"gemm": gemm, "rnn": rnn, "mlp": mlp, "batch": batch, "layers": layers,
                "survey": survey, "verdicts": verdicts, "network": network,
-               "compression": compression}
+               "compression": compression, "benchdnn": benchdnn}
     parser.add_argument("study", choices=[*studies, "report"])
     parser.add_argument("--log", type=pathlib.Path, required=True, help="of report, a folder")
     parser.add_argument("--only", type=pattern, default="", metavar="PATTERN",
@@ -239,7 +247,11 @@ def main():
                              "left for the exchange. In compression; default: 1")
     parser.add_argument("--batches", type=wholes(1), metavar="LIST",
                         help="of the nets in survey, also report's; default: 1,16,64. Of rnn; "
-                             "default: 16 of 1 to 256")
+                             "default: 16 of 1 to 256. Of benchdnn's problems; default: 1")
+    parser.add_argument("--lists", type=pathlib.Path, metavar="DIR",
+                        help="of benchdnn: tests/benchdnn/inputs of a checkout of oneDNN")
+    parser.add_argument("--flops", type=above_0, default=1e8, metavar="N",
+                        help="of benchdnn: the most of a problem; default: 1e8")
     parser.add_argument("--steps", type=whole(1), metavar="T", help="of rnn; default: 64")
     parser.add_argument("--hidden", type=wholes(1), metavar="LIST",
                         help="units of rnn, as many as inputs; default: 512,768,2048")
