@@ -30,6 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     validate(problem.problem);
     const std::string again = to_transposed_text(problem.problem);
     if (parse_transposed_problem(again, warnings).problem != problem.problem) std::abort();
+    require_round_trip(problem);  // as the convolution whose gradient it is
   } catch (const InputError&) {
   }
   try {
