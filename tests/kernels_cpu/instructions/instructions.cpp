@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "autotune/problem.h"
 #include "autotune/testbed/verify.h"
 #include "conv/registry.h"
 #include "kernels_cpu/cpu.h"
@@ -30,10 +31,15 @@ class SameCaches : public CpuBackedDevice {
 
 // Small, because callgrind's emulation is slow, yet with full register tiles.
 constexpr const char* problems[] = {
-    "mb1ic32ih12oc32oh12kh3ph1",    "mb1ic32ih13oc16oh7kh3sh2ph1",   "mb1ic64ih12oc32oh12kh1ph0",
-    "mb1ic16ih12oc16oh12kh5ph2",    "mb1ic3ih31oc16oh16kh7sh2ph3",   "mb1ic3ih16oc32oh16kh3ph1",
-    "g8mb1ic32ih12oc32oh12kh3ph1",  "g2mb1ic32ih12oc32oh12kh3ph1",   "mb1ic32ih12oc32oh12kh3dh1ph2",
-    "g16mb1ic16ih14oc16oh14kh7ph3", "mb1ic16id3ih8oc16kd3kh3pd1ph1",
+    "mb1ic32ih12oc32oh12kh3ph1",          "mb1ic32ih13oc16oh7kh3sh2ph1",
+    "mb1ic64ih12oc32oh12kh1ph0",          "mb1ic16ih12oc16oh12kh5ph2",
+    "mb1ic3ih31oc16oh16kh7sh2ph3",        "mb1ic3ih16oc32oh16kh3ph1",
+    "g8mb1ic32ih12oc32oh12kh3ph1",        "g2mb1ic32ih12oc32oh12kh3ph1",
+    "mb1ic32ih12oc32oh12kh3dh1ph2",       "g16mb1ic16ih14oc16oh14kh7ph3",
+    "mb1ic16id3ih8oc16kd3kh3pd1ph1",      "g16mb1ic16ih13oc16oh7kh3sh2ph1",
+    "g16mb1ic16id3ih8oc16kd3kh3pd1ph1",   "g8mb1ic32ih13oc32oh7kh3sh2ph1",
+    "g8mb1ic64ih8oc64oh8kh3ph1",          "mb1ic16iw96oc16ow96kw5pw4dw1",
+    "deconv:mb1ic32ih6oc16oh12kh2sh2ph0",
 };
 
 // The default, and the first of each other tile size up to 16, since those have transforms of their
@@ -59,8 +65,9 @@ void run_all() {
     for (const Pass pass : all_passes)
       for (const ConvAlgo* algo : algos.all()) {
         if (algo->info().origin != Origin::own || !algo->info().libraries.empty()) continue;
-        ConvProblem problem = parse_problem(text).problem;
-        problem.pass = pass;
+        LayerProblem layer = parse_layer(text);
+        layer.set_pass(pass);
+        ConvProblem problem = *layer.problem.conv();
         problem.y_layout = Layout::nchw8c;
         problem.x_layout = problem.c < 8 ? Layout::nchw : Layout::nchw8c;
         if (algo->refuse(problem, device)) continue;
