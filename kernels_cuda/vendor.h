@@ -13,7 +13,9 @@
 
 namespace convlab::cuda {
 
-// The math types that cuBLAS and cuDNN offer for f32.
+// The math types for f32 of our kernels for a card, and those that cuBLAS and cuDNN offer.
+inline constexpr std::array<std::string_view, 3> card_math_types{
+    math_type_names[0], math_type_names[1], math_type_names[2]};
 inline constexpr std::array<std::string_view, 2> library_math_types{math_type_names[0],
                                                                     math_type_names[1]};
 

@@ -18,6 +18,7 @@
 #include "conv/error.h"
 #include "conv/optional/averaging_device.h"
 #include "conv/text/counted.h"
+#include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
@@ -82,6 +83,11 @@ void examine_cpu(const DeviceInfo& info, Findings& findings) {
   const std::string best = supported_isas().back();
   findings.judge("isa in force", info.isa, info.isa == best,
                  fmt::format("this CPU has {}: unset CONVLAB_ISA", best));
+  const std::string_view unit = cpu::matrix_unit(info);
+  findings.fact("matrix unit", !unit.empty()               ? std::string(unit)
+                               : cpu::amx_support().usable ? "none in force: it takes avx512, and "
+                                                             "CONVLAB_AMX unset"
+                                                           : "none: " + cpu::amx_support().why_not);
   findings.fact("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", show_bytes(info.l1_bytes),
                                       show_bytes(info.l2_bytes), show_bytes(info.l3_bytes)));
   findings.fact("memory", show_bytes(info.memory_bytes));
@@ -120,7 +126,8 @@ void examine_build(const DeviceInfo& info, Findings& findings) {
       build.flags.find("-O3") != std::string::npos || build.flags.find("-O2") != std::string::npos;
   findings.judge("flags", build.flags, release, "not optimised: configure with --preset user");
   findings.fact("commit", build.commit);
-  for (const auto& [name, version] : info.libraries) findings.fact(name, version);
+  for (const auto& [name, version] : info.libraries)
+    if (name != cpu::matrix_unit_key) findings.fact(name, version);
   if (!info.libraries.contains("onednn"))
     findings.judge(
         "onednn", "not in this build", false,

@@ -11,9 +11,19 @@
 namespace convlab {
 
 // f32: fused multiply-adds. tf32: on tensor cores, factors rounded to the 11 bits of TF32. tf32x3:
-// three TF32 products for each product, together as accurate as f32.
-enum class MathType : std::uint8_t { f32, tf32, tf32x3 };
-inline constexpr std::array<std::string_view, 3> math_type_names{"f32", "tf32", "tf32x3"};
+// three TF32 products for each product, together as accurate as f32. bf16x3: each factor is the sum
+// of two bf16 terms, and three of their four products are added: an error of about 5e-6. bf16x6:
+// three terms and six products, as accurate as f32.
+enum class MathType : std::uint8_t { f32, tf32, tf32x3, bf16x3, bf16x6 };
+inline constexpr std::array<std::string_view, 5> math_type_names{"f32", "tf32", "tf32x3", "bf16x3",
+                                                                 "bf16x6"};
+
+// The products of bf16 tiles on a CPU's matrix unit, among the arithmetic of ceilings
+// (conv/optional/ceiling_loops.h).
+inline constexpr std::string_view bf16_tiles = "bf16 tiles";
+inline bool multiplies_bf16(MathType math) {
+  return math == MathType::bf16x3 || math == MathType::bf16x6;
+}
 
 // The config's `math`; f32 if it has none.
 inline MathType math_type(const Config& config) {

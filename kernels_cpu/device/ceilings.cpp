@@ -15,6 +15,9 @@
 #include <vector>
 
 #include "conv/error.h"
+#include "conv/types/math_type.h"
+#include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/amx/peak.h"
 #include "kernels_cpu/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -160,6 +163,14 @@ double multiply_adds(DType dtype, int threads) {
   return flops;
 }
 
+double multiply_tiles_on(int threads) {
+  constexpr std::int64_t rounds = 50'000;  // about a millisecond
+  double flops = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : flops)
+  flops += multiply_tiles(rounds);
+  return flops;
+}
+
 // One slice a thread, first touched by that thread.
 class Slices {
  public:
@@ -260,6 +271,9 @@ std::vector<CeilingLoop> ceiling_loops(const DeviceInfo& device, int threads) {
   for (const DType dtype : {DType::f32, DType::f64})
     loops.push_back({"registers", std::string(to_string(dtype)),
                      [=](Stream&) { return multiply_adds(dtype, threads); }});
+  if (matrix_unit(device) == amx_unit)
+    loops.push_back({"registers", std::string(bf16_tiles),
+                     [=](Stream&) { return multiply_tiles_on(threads); }});
   for (const Level& level : levels(device, threads)) {
     // A level's loops share the slices; the first one to run allocates them.
     const auto shared = std::make_shared<std::unique_ptr<Slices>>();

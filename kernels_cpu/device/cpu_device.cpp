@@ -15,6 +15,7 @@
 #include "conv/config.h"
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/ceilings.h"
 #include "kernels_cpu/device/cpu_limits.h"
@@ -152,6 +153,8 @@ DeviceInfo describe(const Isa& isa, int threads, const OtherMachine& other) {
 #if CONVLAB_HAVE_ONEDNN
   info.libraries["onednn"] = cpu::onednn_version();
 #endif
+  if (std::string unit = cpu::matrix_unit(isa.name); !unit.empty())
+    info.libraries[cpu::matrix_unit_key] = std::move(unit);
   info.memory_bytes = usable_memory();
   info.libraries["openblas"] = openblas_info().text();
   return info;

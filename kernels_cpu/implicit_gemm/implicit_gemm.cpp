@@ -8,6 +8,8 @@
 //                 multiplication by inserted zeros.
 // backward_filter: dw[c, tap][k] = sum over pixels of x[pixel * stride + tap][c] dy[pixel][k].
 //
+// A product is of f32 multiply-adds unless the config says otherwise: split.h.
+//
 // Chetlur et al. 2014 (cuDNN, arXiv:1410.0759) form tiles of the column matrix on the fly;
 // Georganas et al. 2018 (arXiv:1808.05567) have the channel-blocked layout that makes a tile's
 // piece one cache line. Blocking follows Goto & van de Geijn 2008.
@@ -27,6 +29,7 @@
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/groups.h"
+#include "kernels_cpu/implicit_gemm/split.h"
 #include "kernels_cpu/inside_taps.h"
 
 namespace convlab::cpu {
@@ -104,25 +107,11 @@ PlainRows plain_rows(const ConvProblem& p) {
 
 // Of one group, by one team.
 PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
-  const ConvProblem p =
-      problem_of_group(is_blocked(original.x_layout) ? flattened(original) : original);
-  const bool forward = p.pass == Pass::forward;
-  PixelGemm gemm;
-  gemm.dtype = p.dtype;
-  gemm.groups = original.groups;
-  gemm.in = forward ? p.x_desc() : p.y_desc();
-  gemm.out = forward ? p.y_desc() : p.x_desc();
+  const ConvProblem p = problem_of_pixels(original);
+  PixelGemm gemm = describe_pixels(p, original.groups);
   const TileShape shape = gemm.tile = tile_of(gemm, p.r * p.s);
-  if (forward) {
-    gemm.in_step_h = std::int32_t(p.stride_h);
-    gemm.in_step_w = std::int32_t(p.stride_w);
-  } else {
-    gemm.out_step_h = p.stride_h;
-    gemm.out_step_w = p.stride_w;
-  }
   gemm.plain = plain_rows(p);
   gemm.group_depth = is_blocked(gemm.in.layout) ? shape.block : p.dilation_w == 1 ? p.s : 1;
-  gemm.grids = forward ? forward_grids(p) : backward_grids(p);
   // With a 1x1 filter only one stride phase has a tap; the others contribute nothing.
   if (p.r * p.s == 1 && gemm.grids.size() > 1 && !gemm.grids[0].taps.empty() &&
       is_blocked(gemm.out.layout)) {
@@ -511,6 +500,7 @@ class ImplicitGemm : public ConvAlgo {
       if (!plain_in && depth > configs.front().get("depth"))
         configs.push_back(with_nontemporal_stores({{"depth", 1024}}));
     }
+    for (Config& config : split_configs(p, device.info())) configs.push_back(std::move(config));
     return configs;
   }
 
@@ -518,11 +508,13 @@ class ImplicitGemm : public ConvAlgo {
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
+    if (is_split(config)) return work_split(p, config, device.info());
     return work_pixels(p, config, device.info());
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
                                  Device& device) const override {
+    if (is_split(config)) return make_split_plan(p, config, device.info());
     check(p, config);
     if (p.pass == Pass::backward_filter)
       return std::make_unique<FilterPlan>(p, config, device.info());
@@ -553,6 +545,28 @@ class ImplicitGemm : public ConvAlgo {
 };
 
 }  // namespace
+
+ConvProblem problem_of_pixels(const ConvProblem& p) {
+  return problem_of_group(is_blocked(p.x_layout) ? flattened(p) : p);
+}
+
+PixelGemm describe_pixels(const ConvProblem& p, std::int64_t groups) {
+  const bool forward = p.pass == Pass::forward;
+  PixelGemm gemm;
+  gemm.dtype = p.dtype;
+  gemm.groups = groups;
+  gemm.in = forward ? p.x_desc() : p.y_desc();
+  gemm.out = forward ? p.y_desc() : p.x_desc();
+  if (forward) {
+    gemm.in_step_h = std::int32_t(p.stride_h);
+    gemm.in_step_w = std::int32_t(p.stride_w);
+  } else {
+    gemm.out_step_h = p.stride_h;
+    gemm.out_step_w = p.stride_w;
+  }
+  gemm.grids = forward ? forward_grids(p) : backward_grids(p);
+  return gemm;
+}
 
 std::unique_ptr<ConvAlgo> make_implicit_gemm() { return std::make_unique<ImplicitGemm>(); }
 

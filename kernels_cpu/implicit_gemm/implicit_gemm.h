@@ -75,15 +75,23 @@ struct PixelGemm {
   }
 };
 
+// The problem of one group. A pointwise one has its rows joined where that changes nothing.
+ConvProblem problem_of_pixels(const ConvProblem&);
+// Its tensors, grids and steps; the rest is left to who plans the product.
+PixelGemm describe_pixels(const ConvProblem& of_group, std::int64_t groups);
+
 template <class T>
 struct PixelOperands {
   const T *in, *packed;
   OutputEpilogue<T> output;
 
   PixelOperands of_group(const PixelGemm& gemm, std::int64_t group) const {
+    return of_group(gemm, group, gemm.packed_elements());
+  }
+  PixelOperands of_group(const PixelGemm& gemm, std::int64_t group,
+                         std::int64_t packed_elements) const {
     const std::int64_t out_c = group * gemm.out.c;
-    return {in + gemm.in.offset(0, group * gemm.in.c, 0, 0),
-            packed + group * gemm.packed_elements(),
+    return {in + gemm.in.offset(0, group * gemm.in.c, 0, 0), packed + group * packed_elements,
             output.at(gemm.out.offset(0, out_c, 0, 0), out_c)};
   }
 };

@@ -82,7 +82,7 @@ class FftTiledPlan final : public ConvPlan {
         filter_pass_(p.pass == Pass::backward_filter),
         tile_(config.get("tile")),
         product_(product_of(config)),
-        math_(math_type(config, p.dtype, math_type_names)),
+        math_(math_type(config, p.dtype, card_math_types)),
         tf32_pairs_(math_ == MathType::tf32x3),
         tiling_(p, tile_),
         tiles_(std::min(config.get("tiles"), tiling_.tiles)) {}

@@ -31,6 +31,7 @@
 #include "kernels_cuda/algos.h"
 #include "kernels_cuda/device/shared_memory.h"
 #include "kernels_cuda/implicit_gemm/implicit_gemm.h"
+#include "kernels_cuda/vendor.h"
 
 namespace convlab::cuda {
 namespace implicit_gemm {
@@ -199,7 +200,7 @@ Product operands(const ConvProblem& p, const Config& config) {
   const bool data = p.pass == Pass::backward_data;
   Product product{};
   product.problem = p;
-  product.math = math_type(config, p.dtype, math_type_names);
+  product.math = math_type(config, p.dtype, card_math_types);
   product.tensor_cores = p.dtype != DType::f32 || product.math != MathType::f32;
   product.tile = {int(config.get("m")), int(config.get("n"))};
   product.phases.split = int(config.get("split"));

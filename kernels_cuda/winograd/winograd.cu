@@ -392,7 +392,7 @@ Schedule parse_schedule(const WinogradShape& s, const Config& config) {
 }
 
 WinogradFused parse_fused(const WinogradShape& s, const Config& config) {
-  WinogradFused run{s, math_type(config, s.dtype, math_type_names), config.get("split")};
+  WinogradFused run{s, math_type(config, s.dtype, card_math_types), config.get("split")};
   if (run.split < 1 || run.split > run.most_parts())
     throw InputError(fmt::format("winograd's split={}: expected 1 to {} with {} channels",
                                  run.split, run.most_parts(), s.in.c));

@@ -93,7 +93,8 @@ TEST(MathType, IsANamedValueOfF32Configs) {
   EXPECT_EQ(with_math({{"rank", 2}}, DType::f32, MathType::tf32).text(), "rank=2,math=tf32");
   EXPECT_EQ(with_math({{"rank", 2}}, DType::f16, MathType::f32).text(), "rank=2");
   EXPECT_EQ(math_type(Config{{"rank", 2}}), MathType::f32);
-  for (const MathType math : {MathType::f32, MathType::tf32, MathType::tf32x3}) {
+  for (const MathType math :
+       {MathType::f32, MathType::tf32, MathType::tf32x3, MathType::bf16x3, MathType::bf16x6}) {
     const Config config = Config::parse(with_math({}, DType::f32, math).text());
     EXPECT_EQ(math_type(config), math);
     EXPECT_EQ(math_type(config, DType::f32, math_type_names), math);

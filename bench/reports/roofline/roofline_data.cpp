@@ -99,10 +99,12 @@ RooflinePoint roofline_point(const WorkEstimate& work, const Problem& problem, c
   const bool tensor_cores = device.kind == DeviceKind::cuda &&
                             (problem.dtype() == DType::f16 || problem.dtype() == DType::bf16 ||
                              math_type(c.config) != MathType::f32);
-  const double peak = tensor_cores ? 0 : peak_of(roofs, c.threads, p.dtype) / 1e9;
+  // A CPU's matrix unit has one.
+  const std::string unit = multiplies_bf16(math_type(c.config)) ? std::string(bf16_tiles) : p.dtype;
+  const double peak = tensor_cores ? 0 : peak_of(roofs, c.threads, unit) / 1e9;
   if (peak > 0) {
     p.attainable_gflops = peak;
-    p.limit = p.dtype + " peak";
+    p.limit = unit + " peak";
   }
   for (const auto& level : level_bytes(work, problem, c, device)) {
     const double bandwidth = bandwidth_of(roofs, c.threads, level.first) / 1e9;

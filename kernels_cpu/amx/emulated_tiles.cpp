@@ -1,0 +1,53 @@
+#include "kernels_cpu/amx/emulated_tiles.h"
+
+namespace convlab::cpu {
+namespace {
+
+// Subnormals become zeros of the same sign.
+inline float flushed(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  bits &= (bits & 0x7f800000) == 0 ? 0x80000000 : 0xffffffff;
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+inline float from_bf16(std::uint16_t value) {
+  const std::uint32_t bits = std::uint32_t{value} << 16;
+  float f = 0;
+  std::memcpy(&f, &bits, sizeof f);
+  return flushed(f);
+}
+
+// a b + sum, rounded once: a product of two bf16 is exact in f64, and rounding the sum of two f32
+// to f64 first does not change the result (Figueroa 1995).
+inline float fused(float a, float b, float sum) {
+  return flushed(static_cast<float>(double(a) * double(b) + double(sum)));
+}
+
+}  // namespace
+
+void emulate_tile_product(float* sums, const std::uint16_t* a, const std::uint16_t* b) {
+  float b_even[16][16], b_odd[16][16];
+  for (int pair = 0; pair < 16; ++pair)
+    for (int column = 0; column < 16; ++column) {
+      b_even[pair][column] = from_bf16(b[pair * 32 + 2 * column]);
+      b_odd[pair][column] = from_bf16(b[pair * 32 + 2 * column + 1]);
+    }
+  for (int row = 0; row < 16; ++row) {
+    float even[16] = {}, odd[16] = {};
+    for (int pair = 0; pair < 16; ++pair) {
+      const float a_even = from_bf16(a[row * 32 + 2 * pair]);
+      const float a_odd = from_bf16(a[row * 32 + 2 * pair + 1]);
+      for (int column = 0; column < 16; ++column) {
+        even[column] = fused(a_even, b_even[pair][column], even[column]);
+        odd[column] = fused(a_odd, b_odd[pair][column], odd[column]);
+      }
+    }
+    float* const sum = sums + row * 16;
+    for (int column = 0; column < 16; ++column)
+      sum[column] = flushed(flushed(sum[column]) + flushed(even[column] + odd[column]));
+  }
+}
+
+}  // namespace convlab::cpu

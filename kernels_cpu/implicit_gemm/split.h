@@ -1,0 +1,74 @@
+// Forward and backward_data of implicit_gemm by bf16 products of matrix tiles. Internal.
+//
+// An f32 value is the sum of two or three bf16 terms, each the rounded rest of those before:
+// a = a1 + a2 (+ a3). Of the products of terms only those down to the wanted size are added:
+//   bf16x3: a1 b1 + a1 b2 + a2 b1                      the others are below 2^-16 of a b
+//   bf16x6: ... + a1 b3 + a2 b2 + a3 b1                below 2^-24
+// (Henry, Tang & Heinecke 2019, arXiv:1904.06376). The sums are f32. An infinite value becomes NaN,
+// and so does one that rounds to infinity: its rest is infinite.
+//
+// Tiles have 16 rows (pixels) and 32 steps of depth, which here runs over (tap, channel). Threads,
+// blocks and panels are those of PixelGemm, with panels of 32 output channels. A block's rows are
+// split once, into the thread's workspace, while its first panel is multiplied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "conv/types/math_type.h"
+#include "kernels_cpu/implicit_gemm/implicit_gemm.h"
+
+namespace convlab::cpu {
+
+inline constexpr std::int64_t tile_rows = 16, tile_depth = 32, tile_bytes = 1024;
+inline constexpr std::int64_t split_panel_cols = 32;
+
+struct SplitGemm {
+  PixelGemm pixels;
+  MathType math = MathType::bf16x3;
+  std::int64_t chunk_steps = 0;  // tiles of depth at a time, so that a block's rows stay in L2
+
+  std::int64_t terms() const { return math == MathType::bf16x6 ? 3 : 2; }
+  std::int64_t products() const { return math == MathType::bf16x6 ? 6 : 3; }
+  std::int64_t channel_blocks() const {
+    return pixels.in.padded_c() / channel_block(pixels.in.layout);
+  }
+  // Tiles of depth; the last one may be padded with zeros.
+  std::int64_t steps(const PixelGrid& g) const {
+    return ceil_div(pixels.in.padded_c() * std::int64_t(g.taps.size()), tile_depth);
+  }
+  std::int64_t panels() const { return ceil_div(pixels.out.c, split_panel_cols); }
+  // Tiles of columns of a panel: the last one may have a single tile.
+  std::int64_t col_tiles(std::int64_t panel) const {
+    return pixels.out.c - panel * split_panel_cols > split_panel_cols / 2 ? 2 : 1;
+  }
+  // The packed filter is [group][grid][panel][step][term][tile of columns], a tile each, of 16
+  // pairs of depth x 16 columns x 2. In bytes: of a panel and, with all grids, of a group.
+  std::int64_t panel_bytes(const PixelGrid& g) const {
+    return steps(g) * terms() * split_panel_cols / tile_rows * tile_bytes;
+  }
+  std::int64_t packed_bytes() const {
+    std::int64_t bytes = 0;
+    for (const PixelGrid& g : pixels.grids) bytes += panels() * panel_bytes(g);
+    return bytes;
+  }
+};
+
+// The configs over blocked activations beyond those of multiply-adds; empty without a matrix unit.
+std::vector<Config> split_configs(const ConvProblem&, const DeviceInfo&);
+bool is_split(const Config&);
+// Throws InputError for a config that is not one of theirs.
+std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem&, const Config&, const DeviceInfo&);
+WorkEstimate work_split(const ConvProblem&, const Config&, const DeviceInfo&);
+
+// One thread's part; `packed` is in bytes / 4.
+void run_split_amx(const SplitGemm&, const PixelOperands<float>&, std::byte* workspace,
+                   std::int64_t thread, PhaseRecorder*);
+void run_split_emulated(const SplitGemm&, const PixelOperands<float>&, std::byte* workspace,
+                        std::int64_t thread, PhaseRecorder*);
+// Bytes of workspace that one thread needs.
+std::size_t split_workspace(const SplitGemm&);
+
+}  // namespace convlab::cpu

@@ -1,0 +1,352 @@
+// One thread's part of a SplitGemm, for a policy of tiles (AmxTiles, EmulatedTiles). See split.h.
+//
+//   for each block of rows, for each chunk of depth, for each panel:
+//     for each two tiles of rows: 2 x 2 tiles of C += A B, then the epilogue
+//
+// Where the panel is the first one, the rows of the next step are read, split and stored while the
+// tiles of this step are multiplied: the unit's products leave the vector units idle.
+//
+// Included once by each of the files that compile it, with its instruction set in force.
+#pragma once
+
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels_cpu/amx/line.h"
+#include "kernels_cpu/implicit_gemm/pixel_rows.h"
+#include "kernels_cpu/implicit_gemm/split.h"
+#include "kernels_cpu/implicit_gemm/split_scratch.h"
+
+namespace convlab::cpu {
+
+// Splits one row, 32 steps of depth, into its terms, a tile apart. All but the last term are
+// rounded to the nearest bf16, ties away from zero, by adding half a unit to the bits. That could
+// turn a NaN into something else, but the rest of a NaN is NaN, and the last term is rounded by an
+// operation that keeps it.
+template <class Tiles, int kTerms>
+HWY_INLINE void SplitRow(Line& x0, Line& x1, std::byte* to) {
+  for (int term = 0; term + 1 < kTerms; ++term, to += tile_bytes) {
+    const LineBits r0 = (LineBits)x0 + 0x8000u, r1 = (LineBits)x1 + 0x8000u;
+    *reinterpret_cast<LineHalvesAt*>(to) = __builtin_shufflevector(
+        (LineHalves)r0, (LineHalves)r1, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+    x0 -= (Line)(r0 & 0xffff0000u);
+    x1 -= (Line)(r1 & 0xffff0000u);
+  }
+  Tiles::round(x0, x1, to);
+}
+
+// Reads and splits the rows of up to two tiles, a step of depth at a time. A step is 32 / kBlock
+// groups, each of which is a channel block at one tap.
+template <class Tiles, int kTerms, int kBlock>
+class RowSplitter {
+ public:
+  static constexpr int kGroups = int(tile_depth) / kBlock;
+
+  // From group `begin` on, rows [first, first + valid) of the table; the other rows are zero.
+  RowSplitter(const SplitGemm& gemm, const PixelGrid& grid, const float* in, const RowTable& rows,
+              std::int64_t first, std::int64_t valid, std::int64_t begin)
+      : pixels_(gemm.pixels),
+        grid_(grid),
+        in_(in),
+        rows_(rows),
+        first_(first),
+        valid_(valid),
+        blocks_(gemm.channel_blocks()),
+        plane_(gemm.pixels.in.channel_step()),
+        tap_(begin / blocks_),
+        block_(begin % blocks_) {
+    std::fill_n(nowhere_, kPairRows, std::int64_t{-1});
+    if (tap_ < std::int64_t(grid_.taps.size())) FindTap();
+  }
+
+  // One step of kRowTiles tiles, a_tile bytes apart.
+  template <int kRowTiles>
+  HWY_INLINE void Step(std::byte* to, std::ptrdiff_t a_tile) {
+    const float* base[kGroups];
+    const std::int64_t* offset[kGroups];
+    for (int g = 0; g < kGroups; ++g) NextGroup(base[g], offset[g]);
+    for (int tile = 0; tile < kRowTiles; ++tile, to += a_tile)
+      for (int i = 0; i < tile_rows; ++i) {
+        Line x0, x1;
+        Read(base, offset, tile * int(tile_rows) + i, x0, x1);
+        SplitRow<Tiles, kTerms>(x0, x1, to + i * 64);
+      }
+  }
+
+ private:
+  HWY_INLINE void NextGroup(const float*& base, const std::int64_t*& offset) {
+    if (tap_ == std::int64_t(grid_.taps.size())) {  // beyond the depth
+      base = in_;
+      offset = nowhere_;
+      return;
+    }
+    base = in_ + block_ * plane_;
+    offset = offsets_[at_];
+    if (++block_ < blocks_) return;
+    block_ = 0;
+    if (++tap_ == std::int64_t(grid_.taps.size())) return;
+    at_ = (at_ + 1) % kTables;  // the groups of this step still use the tables before
+    FindTap();
+  }
+
+  // Where the pixels that this tap reads lie in the input; negative for padding.
+  HWY_NOINLINE void FindTap() {
+    const Tap& tap = grid_.taps[std::size_t(tap_)];
+    const auto height = static_cast<std::uint32_t>(pixels_.in.h);
+    const auto width = static_cast<std::uint32_t>(pixels_.in.w);
+    const std::int32_t delta = tap.dh * static_cast<std::int32_t>(width) + tap.dw;
+    std::int64_t* const offsets = offsets_[at_];
+    const std::int64_t* const image = rows_.image + first_;
+    const std::int32_t *const h = rows_.h + first_, *const w = rows_.w + first_;
+    const std::int32_t* const pixel = rows_.pixel + first_;
+    for (std::int64_t i = 0; i < valid_; ++i) {
+      const bool inside = (static_cast<std::uint32_t>(h[i] + tap.dh) < height) &
+                          (static_cast<std::uint32_t>(w[i] + tap.dw) < width);
+      offsets[i] = inside ? image[i] + std::int64_t{pixel[i] + delta} * kBlock : -1;
+    }
+    for (std::int64_t i = valid_; i < kPairRows; ++i) offsets[i] = -1;
+  }
+
+  static HWY_INLINE void Read(const float* const* base, const std::int64_t* const* offset, int i,
+                              Line& x0, Line& x1) {
+    if constexpr (kBlock == 16) {
+      const std::int64_t at0 = offset[0][i], at1 = offset[1][i];
+      x0 = at0 < 0 ? Line{} : *reinterpret_cast<const LineAt*>(base[0] + at0);
+      x1 = at1 < 0 ? Line{} : *reinterpret_cast<const LineAt*>(base[1] + at1);
+    } else {
+      float row[tile_depth] = {};
+      for (int g = 0; g < kGroups; ++g)
+        if (offset[g][i] >= 0) std::copy_n(base[g] + offset[g][i], kBlock, row + g * kBlock);
+      x0 = *reinterpret_cast<const LineAt*>(row);
+      x1 = *reinterpret_cast<const LineAt*>(row + 16);
+    }
+  }
+
+  static constexpr int kTables = kGroups + 1;
+  const PixelGemm& pixels_;
+  const PixelGrid& grid_;
+  const float* const in_;
+  const RowTable rows_;
+  const std::int64_t first_, valid_, blocks_, plane_;
+  std::int64_t tap_, block_;  // of the next group
+  int at_ = 0;                // the table of its tap
+  std::int64_t offsets_[kTables][kPairRows];
+  std::int64_t nowhere_[kPairRows];
+};
+
+// The products of one step, in this order: each changes one operand, so that most tiles are loaded
+// once. The smallest come first.
+struct TermPair {
+  int a, b;
+};
+template <int kTerms>
+constexpr TermPair kProducts[] = {{1, 0}, {0, 0}, {0, 1}};
+template <>
+constexpr TermPair kProducts<3>[] = {{2, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}};
+
+// The registers: sums 0 to 3, two tiles of A, two tiles of B.
+constexpr int kTileA = 4, kTileB = 6;
+
+template <class Tiles, int kTerms, int kRowTiles, int kColTiles, int kProduct = 0>
+HWY_INLINE void MultiplyStep(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_tile,
+                             const std::byte* b) {
+  constexpr TermPair now = kProducts<kTerms>[kProduct];
+  constexpr TermPair before =
+      kProduct == 0 ? TermPair{-1, -1} : kProducts<kTerms>[std::max(kProduct, 1) - 1];
+  const std::byte* const from_a = a + now.a * tile_bytes;
+  const std::byte* const from_b = b + now.b * kColTiles * tile_bytes;
+  if constexpr (now.b != before.b) tiles.template load<kTileB>(from_b, 64);
+  if constexpr (now.a != before.a) tiles.template load<kTileA>(from_a, 64);
+  tiles.template multiply_add<0, kTileA, kTileB>();
+  if constexpr (kColTiles == 2) {
+    if constexpr (now.b != before.b) tiles.template load<kTileB + 1>(from_b + tile_bytes, 64);
+    tiles.template multiply_add<1, kTileA, kTileB + 1>();
+  }
+  if constexpr (kRowTiles == 2) {
+    if constexpr (now.a != before.a) tiles.template load<kTileA + 1>(from_a + a_tile, 64);
+    tiles.template multiply_add<2, kTileA + 1, kTileB>();
+    if constexpr (kColTiles == 2) tiles.template multiply_add<3, kTileA + 1, kTileB + 1>();
+  }
+  if constexpr (kProduct + 1 < (kTerms == 3 ? 6 : 3))
+    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles, kProduct + 1>(tiles, a, a_tile, b);
+}
+
+// Two tiles of rows of a panel, one chunk of depth.
+struct SplitJob {
+  std::byte* a;
+  std::ptrdiff_t a_tile;  // bytes from one tile of rows to the next
+  const std::byte* b;
+  std::int64_t steps;
+  // A share of the next panel's B, which each step prefetches into L2: so many lines.
+  const std::byte* prefetch;
+  std::int64_t prefetch_lines;
+  OutputEpilogue<float> output;  // from the panel's first channel on; a bias a column
+  std::int64_t plane;            // from one channel block of the output to the next
+  std::int64_t columns;          // that exist, padding lanes included
+};
+
+// Rows of 16 sums, at `sums`, of which row i goes to out_at[i]; `column` is the first.
+template <int kBlock>
+HWY_INLINE void StoreTile(const SplitJob& job, const float* sums, const std::int64_t* out_at,
+                          std::int64_t rows, std::int64_t column) {
+  using Part = typename BlockOf<kBlock>::At;
+  using PartBits = typename BlockOf<kBlock>::Bits;
+  const auto at = [](const float* p) -> const Part& { return *reinterpret_cast<const Part*>(p); };
+  const OutputEpilogue<float>& output = job.output;
+  for (std::int64_t done = 0; done < tile_rows; done += kBlock) {
+    if (column + done >= job.columns) return;
+    const std::int64_t to = (column + done) / kBlock * job.plane;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Part v = at(sums + i * tile_rows + done);
+      if (output.bias != nullptr) v += at(output.bias + column + done);
+      if (output.addend != nullptr) v += at(output.addend + to + out_at[i]);
+      if (output.relu) v = (Part)((PartBits)v & ~(PartBits)(v < 0));
+      *reinterpret_cast<Part*>(output.out + to + out_at[i]) = v;
+    }
+  }
+}
+
+template <class Tiles, int kTerms, int kBlock, int kRowTiles, int kColTiles, bool kSplits>
+HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob& job,
+                           RowSplitter<Tiles, kTerms, kBlock>* splitter, const std::int64_t* out_at,
+                           std::int64_t rows) {
+  constexpr std::ptrdiff_t kStepA = kTerms * tile_bytes, kStepB = kStepA * kColTiles;
+  tiles.template zero<0>();
+  if constexpr (kColTiles == 2) tiles.template zero<1>();
+  if constexpr (kRowTiles == 2) tiles.template zero<2>();
+  if constexpr (kRowTiles * kColTiles == 4) tiles.template zero<3>();
+  std::byte* a = job.a;
+  const std::byte* b = job.b;
+  const std::byte* prefetch = job.prefetch;
+  if constexpr (kSplits) {
+    if (job.steps > 0) splitter->template Step<kRowTiles>(a, job.a_tile);
+  }
+  for (std::int64_t step = 0; step < job.steps; ++step, a += kStepA, b += kStepB) {
+    if constexpr (kSplits) {
+      if (step + 1 < job.steps) splitter->template Step<kRowTiles>(a + kStepA, job.a_tile);
+    }
+    for (std::int64_t i = 0; i < job.prefetch_lines; ++i, prefetch += 64)
+      __builtin_prefetch(prefetch, 0, 2);
+    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles, a, job.a_tile, b);
+  }
+  if constexpr (kBlock == tile_rows) {
+    // Rows that are neighbours and take no epilogue go where they belong, without a detour.
+    const OutputEpilogue<float>& output = job.output;
+    constexpr std::int64_t kLast = kRowTiles * tile_rows - 1;
+    if (output.bias == nullptr && output.addend == nullptr && !output.relu && rows > kLast &&
+        out_at[kLast] - out_at[0] == kLast * kBlock) {
+      float* const to = output.out + out_at[0];
+      tiles.template store<0>(to, 64);
+      if constexpr (kRowTiles == 2) tiles.template store<2>(to + tile_rows * kBlock, 64);
+      if constexpr (kColTiles == 2) tiles.template store<1>(to + job.plane, 64);
+      if constexpr (kRowTiles * kColTiles == 4)
+        tiles.template store<3>(to + job.plane + tile_rows * kBlock, 64);
+      return;
+    }
+  }
+  alignas(64) float sums[4][tile_rows * tile_rows];
+  tiles.template store<0>(sums[0], 64);
+  if constexpr (kColTiles == 2) tiles.template store<1>(sums[1], 64);
+  if constexpr (kRowTiles == 2) tiles.template store<2>(sums[2], 64);
+  if constexpr (kRowTiles * kColTiles == 4) tiles.template store<3>(sums[3], 64);
+  for (int r = 0; r < kRowTiles; ++r)
+    for (int c = 0; c < kColTiles; ++c)
+      StoreTile<kBlock>(job, sums[2 * r + c], out_at + r * tile_rows,
+                        std::min(tile_rows, rows - r * tile_rows), c * tile_rows);
+}
+
+template <class Tiles, int kTerms, int kBlock>
+class SplitThread {
+ public:
+  SplitThread(const SplitGemm& gemm, const PixelOperands<float>& data, std::byte* workspace,
+              PhaseRecorder* recorder)
+      : gemm_(gemm), data_(data), scratch_(gemm, workspace), recorder_(recorder) {}
+
+  void RunBlock(const PixelGrid& grid, Range own, Range panels) {
+    if (own.size() <= 0 || panels.size() == 0) return;
+    const PhaseScope scope(recorder_, 0);
+    const PixelGemm& pixels = gemm_.pixels;
+    fill_rows(pixels, grid, own.begin, own.size(), scratch_.rows);
+    const std::int64_t steps = gemm_.steps(grid);
+    const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(steps, gemm_.chunk_steps));
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const Range depth = share(steps, chunk, chunks);
+      for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        const std::int64_t channel = panel * split_panel_cols, col_tiles = gemm_.col_tiles(panel);
+        const std::int64_t channels = std::min(split_panel_cols, pixels.out.c - channel);
+        const std::int64_t out_plane = pixels.out.channel_step();
+        alignas(64) float bias[split_panel_cols] = {};
+        if (data_.output.bias != nullptr) std::copy_n(data_.output.bias + channel, channels, bias);
+        SplitJob job{};
+        job.a_tile = depth.size() * kTerms * tile_bytes;
+        job.b = reinterpret_cast<const std::byte*>(data_.packed) + grid.filter +
+                panel * gemm_.panel_bytes(grid) + depth.begin * kTerms * col_tiles * tile_bytes;
+        job.steps = depth.size();
+        job.output = data_.output.at(channel / kBlock * out_plane, 0)
+                         .with_biases(bias)
+                         .part(chunk == 0, chunk + 1 == chunks);
+        job.plane = out_plane;
+        job.columns = round_up(channels, kBlock);
+        const bool prefetches = panel + 1 < panels.end && depth.size() > 0;
+        const std::int64_t pairs = ceil_div(own.size(), kPairRows);
+        const std::int64_t lines =
+            gemm_.panel_bytes(grid) / std::max<std::int64_t>(1, steps) / 64;  // a step
+        job.prefetch_lines = prefetches ? ceil_div(lines, pairs) : 0;
+        job.prefetch = job.b + gemm_.panel_bytes(grid);
+        for (std::int64_t first = 0; first < own.size(); first += kPairRows) {
+          job.a = scratch_.a + first / tile_rows * job.a_tile;
+          RunPair(grid, job, first, std::min<std::int64_t>(kPairRows, own.size() - first),
+                  depth.begin, col_tiles, panel == panels.begin);
+          job.prefetch += job.steps * job.prefetch_lines * 64;
+        }
+      }
+    }
+  }
+
+  void RunPair(const PixelGrid& grid, const SplitJob& job, std::int64_t first, std::int64_t rows,
+               std::int64_t begin, std::int64_t col_tiles, bool splits) {
+    if (splits) {
+      RowSplitter<Tiles, kTerms, kBlock> splitter(gemm_, grid, data_.in, scratch_.rows, first, rows,
+                                                  begin * (tile_depth / kBlock));
+      Dispatch<true>(job, &splitter, scratch_.rows.out + first, rows, col_tiles);
+    } else {
+      Dispatch<false>(job, nullptr, scratch_.rows.out + first, rows, col_tiles);
+    }
+  }
+
+ private:
+  template <bool kSplits>
+  void Dispatch(const SplitJob& job, RowSplitter<Tiles, kTerms, kBlock>* splitter,
+                const std::int64_t* out_at, std::int64_t rows, std::int64_t col_tiles) {
+    if (rows > tile_rows)
+      col_tiles == 2
+          ? RunTiles<Tiles, kTerms, kBlock, 2, 2, kSplits>(tiles_, job, splitter, out_at, rows)
+          : RunTiles<Tiles, kTerms, kBlock, 2, 1, kSplits>(tiles_, job, splitter, out_at, rows);
+    else
+      col_tiles == 2
+          ? RunTiles<Tiles, kTerms, kBlock, 1, 2, kSplits>(tiles_, job, splitter, out_at, rows)
+          : RunTiles<Tiles, kTerms, kBlock, 1, 1, kSplits>(tiles_, job, splitter, out_at, rows);
+  }
+
+  const SplitGemm& gemm_;
+  const PixelOperands<float>& data_;
+  const SplitScratch scratch_;
+  PhaseRecorder* const recorder_;
+  Tiles tiles_;
+};
+
+template <class Tiles, int kTerms, int kBlock>
+void RunSplitThread(const SplitGemm& gemm, const PixelOperands<float>& data, std::byte* workspace,
+                    std::int64_t thread, PhaseRecorder* recorder) {
+  SplitThread<Tiles, kTerms, kBlock> own(
+      gemm, data, workspace + std::size_t(thread) * gemm.pixels.thread_bytes, recorder);
+  for_each_block(gemm.pixels, thread, [&](const PixelGrid& grid, Range rows, Range panels) {
+    own.RunBlock(grid, rows, panels);
+  });
+}
+
+}  // namespace convlab::cpu

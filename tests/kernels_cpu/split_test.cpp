@@ -1,0 +1,168 @@
+// implicit_gemm by bf16 products of matrix tiles (implicit_gemm/split.h), emulated on every
+// instruction set, and on the hardware where it is.
+#include "kernels_cpu/implicit_gemm/split.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "conv/error.h"
+#include "kernels_cpu/algos.h"
+#include "kernels_cpu/amx/amx.h"
+#include "tests/kernels_cpu/expect_exact.h"
+
+namespace convlab {
+namespace {
+
+// CONVLAB_AMX for as long as it lives.
+class UnitWanted {
+ public:
+  explicit UnitWanted(const char* wanted) {
+    if (const char* const before = std::getenv("CONVLAB_AMX")) before_ = before;
+    wanted ? setenv("CONVLAB_AMX", wanted, 1) : unsetenv("CONVLAB_AMX");
+  }
+  UnitWanted(const UnitWanted&) = delete;
+  ~UnitWanted() {
+    before_.empty() ? unsetenv("CONVLAB_AMX") : setenv("CONVLAB_AMX", before_.c_str(), 1);
+  }
+
+ private:
+  std::string before_;
+};
+
+struct Case {
+  std::string text;
+  Epilogue epilogue = {};
+  bool accumulate = false;
+};
+
+class SplitGemmTest : public testing::TestWithParam<std::string> {
+ protected:
+  UnitWanted emulated_{"emulated"};
+};
+
+// Sums of small integers are exact, whatever the order: every shape, tail and bound.
+TEST_P(SplitGemmTest, MatchesTheReference) {
+  const Case cases[] = {
+      {.text = "mb1ic1ih1oc1oh1kh1ph0"},
+      {.text = "mb2ic16ih5oc16oh5kh1ph0"},  // half a step of depth; one tile of columns
+      {.text = "mb1ic48ih6oc80oh6kh1ph0"},  // tiles of rows: 2 and 1, of which one is partial
+      {.text = "mb3ic24ih4oc40oh4kh1ph0"},  // rows of three images in one tile
+      {.text = "mb1ic16ih7oc33oh7kh3ph1"},  // steps across two taps
+      {.text = "mb2ic40ih6iw9oc70oh6ow9kh3ph1"},
+      {.text = "mb1ic160ih4oc32oh4kh3ph1"},  // chunks of depth
+      {.text = "mb2ic33ih14iw11oc20oh7ow6kh3ph1sh2sw2pw1"},
+      {.text = "mb2ic32ih9oc32oh5kh1ph0sh2"},  // dx: pixels without taps
+      {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0"},
+      {.text = "mb1ic16ih20iw17oc16oh9ow5kh4kw3sh2sw3ph1pw0"},
+      {.text = "mb1ic16ih17oc16oh11kh3ph0dh2"},
+      {.text = "mb1ic16ih1oc16oh1kh5ph2"},
+      {.text = "g3mb2ic48ih5oc96oh5kh3ph1",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "g4mb3ic128ih6iw7oc64oh3ow4kh3sh2ph1", .accumulate = true},
+      {.text = "mb2ic20ih5oc91oh5kh1ph0",
+       .epilogue = {.bias = true, .residual = true, .relu = true}},
+      {.text = "mb2ic64ih4oc41oh4kh3ph1", .epilogue = {.bias = true}},
+      {.text = "mb1ic192ih6oc40oh3kh1ph0sh2", .accumulate = true},
+  };
+  const auto algo = cpu::make_implicit_gemm();
+  for (const Case& c : cases)
+    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+      ConvProblem p = blocked_problem(c.text, pass, GetParam());
+      if (pass == Pass::forward) p.epilogue = c.epilogue;
+      p.accumulate = c.accumulate;
+      expect_exact(*algo, p, GetParam(), [](std::vector<Config>& configs) {
+        std::erase_if(configs, [](const Config& config) { return !cpu::is_split(config); });
+        EXPECT_GE(configs.size(), 2u);
+        std::erase_if(configs, [](const Config& config) { return config.get("depth") == 1024; });
+        configs.push_back(with_math({{"depth", 96}}, DType::f32, MathType::bf16x3));
+        configs.push_back(with_math({{"depth", 32}}, DType::f32, MathType::bf16x6));
+      });
+    }
+}
+
+double error_of(const char* text, Pass pass, const std::string& isa, MathType math) {
+  const ConvProblem p = blocked_problem(text, pass, isa);
+  const auto device = make_cpu_device({.threads = 2, .isa = isa});
+  const auto stream = device->make_stream();
+  const ReferenceCase reference(p, 5);
+  return check_candidate(*cpu::make_implicit_gemm(), p, with_math({{"depth", 512}}, p.dtype, math),
+                         reference, *device, *stream, 1.0)
+      .rel_error;
+}
+
+// A product that is left out, or added twice, costs 2e-3 (2^-9) or, of bf16x6's, 5e-6 (2^-18).
+TEST_P(SplitGemmTest, AddsTheProductsThatItsMathNames) {
+  for (const char* text : {"mb1ic64ih6oc32oh6kh1ph0", "mb1ic48ih5oc32oh5kh3ph1"})
+    for (const Pass pass : {Pass::forward, Pass::backward_data}) {
+      const double x3 = error_of(text, pass, GetParam(), MathType::bf16x3);
+      const double x6 = error_of(text, pass, GetParam(), MathType::bf16x6);
+      EXPECT_LT(x3, 8e-6) << text;
+      EXPECT_GT(x3, 1e-6) << text;
+      EXPECT_LT(x6, 4e-7) << text;
+    }
+}
+
+TEST_P(SplitGemmTest, IsListedOnlyWithAUnitAndNeverUnnamed) {
+  const auto algo = cpu::make_implicit_gemm();
+  const ConvProblem p = blocked_problem("mb1ic64ih6oc32oh6kh3ph1", Pass::forward, GetParam());
+  const auto with = make_cpu_device({.threads = 1, .isa = GetParam()});
+  const UnitWanted off("off");
+  const auto without = make_cpu_device({.threads = 1, .isa = GetParam()});
+  EXPECT_FALSE(cpu::is_split(algo->configs(p, *with).front()));
+  EXPECT_EQ(algo->configs(p, *with).size(), algo->configs(p, *without).size() + 4);
+  for (const Config& config : algo->configs(p, *without)) EXPECT_FALSE(cpu::is_split(config));
+  for (const Config& config : algo->configs(p, *with)) {
+    if (!cpu::is_split(config)) continue;
+    EXPECT_THROW(algo->plan(p, config, *without), EnvironmentError);
+    // FLOPs are those of all products.
+    const double times = math_type(config) == MathType::bf16x6 ? 6 : 3;
+    EXPECT_GE(algo->work(p, config, *with).flops(), times * p.flops());
+  }
+  EXPECT_THROW(algo->plan(p, {{"depth", 512}, {"math", "tf32"}}, *with), InputError);
+  EXPECT_THROW(algo->plan(p, {{"depth", 0}, {"math", "bf16x3"}}, *with), InputError);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, SplitGemmTest, testing::ValuesIn(supported_isas()),
+                         [](const auto& info) { return info.param; });
+
+// The whole product, on the hardware and emulated.
+std::vector<float> result(const ConvProblem& p, const Config& config, const char* wanted) {
+  const UnitWanted unit(wanted);
+  const auto device = make_cpu_device({.threads = 2, .isa = "avx512"});
+  const auto stream = device->make_stream();
+  const auto plan = cpu::make_implicit_gemm()->plan(p, config, *device);
+  const auto values = [&](std::int64_t bytes, unsigned seed) {
+    Buffer buffer = device->allocate(std::size_t(bytes));
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < std::size_t(bytes) / 4; ++i) buffer.as<float>()[i] = normal(random);
+    return buffer;
+  };
+  const Buffer x = values(p.x_bytes(), 1), w = values(p.filter_bytes(), 2);
+  const Buffer packed = device->allocate(plan->packed_filter_bytes());
+  const Buffer workspace = device->allocate(plan->workspace_bytes());
+  const Buffer out = device->allocate(std::size_t(p.output_bytes()));
+  plan->pack_filter(w.span(), packed.span(), *stream);
+  plan->run({.x = x.data(), .w = packed.data(), .out = out.data()}, workspace.span(), *stream);
+  return {out.as<float>(), out.as<float>() + p.output_bytes() / 4};
+}
+
+TEST(SplitOnHardware, GivesTheBitsOfTheEmulation) {
+  if (!cpu::amx_support().usable) GTEST_SKIP() << cpu::amx_support().why_not;
+  if (supported_isas().back() != "avx512") GTEST_SKIP() << "this build has no AVX-512";
+  for (const char* text : {"mb2ic48ih9oc80oh9kh3ph1", "mb1ic64ih7oc32oh4kh1sh2ph0"}) {
+    const ConvProblem p = blocked_problem(text, Pass::forward, "avx512");
+    for (const MathType math : {MathType::bf16x3, MathType::bf16x6}) {
+      const Config config = with_math({{"depth", 512}}, p.dtype, math);
+      const std::vector<float> hardware = result(p, config, nullptr);
+      const std::vector<float> emulated = result(p, config, "emulated");
+      EXPECT_EQ(std::memcmp(hardware.data(), emulated.data(), hardware.size() * 4), 0) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convlab
