@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "conv/algo.h"
@@ -12,6 +13,14 @@ namespace convlab::cpu {
 // The problem of one group. Group g's channels of x begin at x_desc().offset(0, g * c, 0, 0) of the
 // whole tensor, with the group's c; those of y in the same way. Not for nhwc.
 ConvProblem problem_of_group(ConvProblem);
+
+// The plan of a grouped problem from one of problem_of_group(): a group after the other, each by
+// all threads. Packed filters lie one behind the other. Not for nhwc.
+std::unique_ptr<ConvPlan> make_plan_by_groups(const ConvProblem&,
+                                              std::unique_ptr<ConvPlan> of_group);
+
+// The work of all groups from that of one.
+WorkEstimate work_of_groups(WorkEstimate of_group, std::int64_t groups);
 
 // Refuses groups that are not whole channel blocks of this instruction set.
 std::optional<Refusal> refuse_parts_of_blocks_in_groups(const ConvProblem&);

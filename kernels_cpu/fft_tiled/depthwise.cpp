@@ -41,8 +41,8 @@ std::vector<i64> tiles_for(const ConvProblem& p) {
   for (const i64 side : fft_tile_sides) {
     if (std::max(p.r, p.s) > side) continue;
     const FftTiling tiling(p, side);
-    if (tiling.step_h >= std::min(tiling.to.h, side / 4) &&
-        tiling.step_w >= std::min(tiling.to.w, side / 4))
+    if (tiling.height.step >= std::min(tiling.to.h, side / 4) &&
+        tiling.width.step >= std::min(tiling.to.w, side / 4))
       sides.push_back(side);
   }
   return sides;
@@ -141,9 +141,8 @@ class FftDepthwisePlan final : public ConvPlan {
 
   WindowIn input_at(const void* data, i64 b, i64 tile) const {
     const FftTiling::Place at = tiling_.place(tile);
-    const TensorDesc& from = tiling_.from;
-    return {static_cast<const float*>(data) + from.offset(at.n, b * tiling_.block, 0, 0),
-            {from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_}};
+    return {static_cast<const float*>(data) + tiling_.from_offset(at, b * tiling_.block),
+            tiling_.from_window(at)};
   }
 
   // Items [channel block][tile].
@@ -151,7 +150,6 @@ class FftDepthwisePlan final : public ConvPlan {
     const void* const data = problem_.pass == Pass::forward ? args.x : args.dy;
     const OutputEpilogue<float> output = output_epilogue<float>(
         problem_, args, non_temporal_ && is_aligned_for_non_temporal(args.out));
-    const TensorDesc& to = tiling_.to;
     float* const spectrum = spectrum_of(scratch, 0);
     const auto input = [&](i64 i) { return input_at(data, i / tiling_.tiles, i % tiling_.tiles); };
     for (i64 i = items.begin; i < items.end; ++i) {
@@ -171,16 +169,14 @@ class FftDepthwisePlan final : public ConvPlan {
       alignas(64) float bias[16] = {};  // lanes past K stay zero
       if (output.bias != nullptr) std::copy_n(output.bias + channel, lanes_of(b), bias);
       kernels_.inverse({spectrum, 2 * tiling_.block}, scratch,
-                       output.at(to.offset(at.n, channel, 0, 0), 0).with_biases(bias),
-                       {to.h, to.w, at.h, at.w, std::min(tiling_.step_h, to.h - at.h),
-                        std::min(tiling_.step_w, to.w - at.w)});
+                       output.at(tiling_.to_offset(at, channel), 0).with_biases(bias),
+                       tiling_.to_window(at));
     }
     if (output.non_temporal) hwy::FlushStream();
   }
 
   void sum_unit(const ConvArgs& args, i64 unit, float* scratch, float* sums) const {
     const i64 b = unit / parts_;
-    const TensorDesc& dy = tiling_.to;
     float* const x_spectrum = spectrum_of(scratch, 0);
     float* const dy_spectrum = spectrum_of(scratch, 1);
     std::fill_n(sums, item(), 0.f);
@@ -192,8 +188,8 @@ class FftDepthwisePlan final : public ConvPlan {
                          {x_spectrum, 2 * tiling_.block});
         const FftTiling::Place at = tiling_.place(tile);
         const WindowIn gradient{
-            static_cast<const float*>(args.dy) + dy.offset(at.n, b * tiling_.block, 0, 0),
-            {dy.h, dy.w, at.h, at.w, tiling_.step_h, tiling_.step_w}};
+            static_cast<const float*>(args.dy) + tiling_.to_offset(at, b * tiling_.block),
+            tiling_.to_window(at)};
         kernels_.forward(gradient, nullptr, scratch, {dy_spectrum, 2 * tiling_.block});
       }
       const PhaseScope scope(args.phases, 1);

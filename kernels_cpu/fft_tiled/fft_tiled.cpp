@@ -11,6 +11,10 @@
 // A real tile has n*n/2 + 2 points, so an output costs about 2 n^2 / ((n-R+1)(n-S+1)) multiply-adds
 // per channel pair instead of R S: for 5x5 filters 3.6 (n = 16) or 2.6 (n = 32) instead of 25.
 //
+// A dilation d cuts image and outputs into d phases a side, and each phase of the outputs is a
+// dense convolution of a phase of the image (FftTilingSide). All have the same filter, so that
+// tiles of all phases share blocks. Groups are computed one after the other.
+//
 // Vasilache et al. 2014 (arXiv:1412.7580, tiled FFT convolution), Zlateski, Jia, Li, Durand 2018
 // (arXiv:1809.07851, FFT against Winograd on CPUs).
 #include "kernels_cpu/fft_tiled/fft_tiled.h"
@@ -19,6 +23,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "conv/error.h"
@@ -27,6 +32,7 @@
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/fft_tiled/tiles.h"
 #include "kernels_cpu/gemm/non_temporal.h"
+#include "kernels_cpu/groups.h"
 
 namespace convlab::cpu {
 namespace {
@@ -39,18 +45,23 @@ class FftTiled final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled",
-                               .version = 12,
+                               .version = 13,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
-                               .summary = "FFT of tiles of 16x16 to 40x40, fused in cache blocks",
+                               .summary =
+                                   "FFT of tiles of 16x16 to 40x40, fused in cache blocks; also "
+                                   "dilated",
                                .libraries = {},
                                .family = "fft_tiled"};
     return info;
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
-    if (auto refusal = refuse_tiled_fft(p, fft_tile_sides.back())) return refusal;
-    return refuse_all_but_blocked(p, device.info());
+    ConvProblem dense = p;
+    dense.dilation_h = dense.dilation_w = dense.groups = 1;
+    if (auto refusal = refuse_tiled_fft(dense, fft_tile_sides.back())) return refusal;
+    if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
+    return refuse_parts_of_blocks_in_groups(p);
   }
 
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
@@ -66,7 +77,7 @@ class FftTiled final : public ConvAlgo {
                             {"spectra", std::string(spectra_names[std::size_t(spectra)])},
                             {"block", block(p, tile, spectra, device)}};
         choices.push_back({config, ranking_cost(work(p, config, device))});
-        if (!may_store_non_temporal(p, device.info())) continue;
+        if (!may_store_non_temporal(p, device.info()) || !stores_whole_lines(p)) continue;
         const Config streaming = with_nontemporal_stores(config);
         choices.push_back({streaming, ranking_cost(work(p, streaming, device))});
       }
@@ -80,7 +91,8 @@ class FftTiled final : public ConvAlgo {
 
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
-  WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
+  WorkEstimate work(const ConvProblem& whole, const Config& config, Device& device) const override {
+    const ConvProblem p = problem_of_group(whole);
     const std::int64_t tile = config.get("tile");
     const FftTiling tiling(p, tile);
     const bool filter_pass = p.pass == Pass::backward_filter;
@@ -130,10 +142,12 @@ class FftTiled final : public ConvAlgo {
       estimate.phases.push_back(
           {"output_transform", tiles * to * one, out_spill * to, out_bytes, transform_efficiency});
       estimate.phases.back().bytes_read +=
-          p.accumulate ? out_bytes : bytes_read_for_ownership(p, config, device.info());
+          p.accumulate
+              ? out_bytes
+              : bytes_read_for_ownership(whole, config, device.info()) / double(whole.groups);
       estimate.pack = {"pack_filter", 0, double(p.filter_bytes()), filters, packing_efficiency};
     }
-    return estimate;
+    return work_of_groups(std::move(estimate), whole.groups);
   }
 
   std::unique_ptr<ConvPlan> plan(const ConvProblem& p, const Config& config,
@@ -146,7 +160,7 @@ class FftTiled final : public ConvAlgo {
     spectra_of(config);  // throws for another name
     if (config.get("block") < 1)
       throw InputError(fmt::format("fft_tiled: block={}: expected 1 or more", config.get("block")));
-    return make_fft_tiled_plan(p, config, device);
+    return make_plan_by_groups(p, make_fft_tiled_plan(problem_of_group(p), config, device));
   }
 
  private:
@@ -154,9 +168,15 @@ class FftTiled final : public ConvAlgo {
   // fewer tiles leave the units idle, and read the filters more often.
   static constexpr std::int64_t product_rows = 4;
 
+  // Non-temporal stores write lines, and neighbouring pixels belong to different phases.
+  static bool stores_whole_lines(const ConvProblem& p) {
+    return p.dilation_w == 1 || channel_block(p.x_layout) * size_of(p.dtype) >= 64;
+  }
+
   // Tiles in a block.
-  static std::int64_t block(const ConvProblem& p, std::int64_t tile, SpectraOf spectra,
+  static std::int64_t block(const ConvProblem& whole, std::int64_t tile, SpectraOf spectra,
                             Device& device) {
+    const ConvProblem p = problem_of_group(whole);
     const FftTiling tiling(p, tile);
     const bool shared = spectra == SpectraOf::all_threads;
     const std::int64_t points = fft_tile_kernels(tile).points;

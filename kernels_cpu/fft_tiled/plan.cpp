@@ -290,11 +290,6 @@ class FftTiledPlan final : public ConvPlan {
     });
   }
 
-  Window input_window(const FftTiling::Place& at) const {
-    const TensorDesc& from = tiling_.from;
-    return {from.h, from.w, at.h - tiling_.pad_h, at.w - tiling_.pad_w, tile_, tile_};
-  }
-
   // The spectra of tiles [first, first + count) of the input: all that the outputs read.
   void transform_input(const Member& me, const void* data, Blocks blocks, std::int64_t first,
                        std::int64_t count, float* to, const Spectra& spectra) const {
@@ -309,8 +304,12 @@ class FftTiledPlan final : public ConvPlan {
                                });
       });
     else
-      transform_tiles(me, data, tiling_.from, blocks, first, count, to, spectra,
-                      [&](const FftTiling::Place& at) { return input_window(at); });
+      transform_tiles(me, tiling_.from, blocks, first, count, to, spectra,
+                      [&](const FftTiling::Place& at, std::int64_t channel) {
+                        return WindowIn{
+                            static_cast<const float*>(data) + tiling_.from_offset(at, channel),
+                            tiling_.from_window(at)};
+                      });
   }
 
   // If channels are few, up to side_by_side() tiles at once: to(tile) is where the spectrum of each
@@ -323,9 +322,8 @@ class FftTiledPlan final : public ConvPlan {
       std::fill_n(plane, tile_ * tile_ * block, 0.f);
       for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
         const FftTiling::Place place = tiling_.place(tile);
-        const Window at = input_window(place);
-        const float* const image =
-            static_cast<const float*>(data) + tiling_.from.offset(place.n, 0, 0, 0);
+        const Window at = tiling_.from_window(place);
+        const float* const image = static_cast<const float*>(data) + tiling_.from_offset(place, 0);
         const std::int64_t top = std::max<std::int64_t>(0, -at.y),
                            left = std::max<std::int64_t>(0, -at.x);
         const std::int64_t bottom = std::min(tile_, at.h - at.y),
@@ -333,7 +331,7 @@ class FftTiledPlan final : public ConvPlan {
         for (std::int64_t y = top; y < bottom; ++y)
           for (std::int64_t x = left; x < right; ++x)
             std::memcpy(plane + (y * tile_ + x) * block + (tile - tiles.begin) * lanes,
-                        image + ((at.y + y) * at.w + at.x + x) * block, lanes * sizeof(float));
+                        image + at.offset(at.y + y, at.x + x) * block, lanes * sizeof(float));
       }
       float* const stage = me.scratch + kernels_.scratch;
       const std::int64_t stride = staged().point_stride;
@@ -357,21 +355,21 @@ class FftTiledPlan final : public ConvPlan {
   // The same for some channel blocks of dy, in backward_filter.
   void transform_gradient(const Member& me, const void* dy, Blocks k, std::int64_t first,
                           std::int64_t count, float* to, const Spectra& spectra) const {
-    const TensorDesc& desc = tiling_.to;
-    transform_tiles(me, dy, desc, k, first, count, to, spectra, [&](const FftTiling::Place& at) {
-      return Window{desc.h, desc.w, at.h, at.w, tiling_.step_h, tiling_.step_w};
-    });
+    transform_tiles(me, tiling_.to, k, first, count, to, spectra,
+                    [&](const FftTiling::Place& at, std::int64_t channel) {
+                      return WindowIn{
+                          static_cast<const float*>(dy) + tiling_.to_offset(at, channel),
+                          tiling_.to_window(at)};
+                    });
   }
 
   template <class F>
-  void transform_tiles(const Member& me, const void* data, const TensorDesc& desc, Blocks blocks,
-                       std::int64_t first, std::int64_t count, float* to, const Spectra& spectra,
+  void transform_tiles(const Member& me, const TensorDesc& desc, Blocks blocks, std::int64_t first,
+                       std::int64_t count, float* to, const Spectra& spectra,
                        const F& window) const {
     const auto at = [&](std::int64_t i) {
-      const FftTiling::Place place = tiling_.place(first + i / blocks.count);
-      const std::int64_t channel = (blocks.first + i % blocks.count) * tiling_.block;
-      return WindowIn{static_cast<const float*>(data) + desc.offset(place.n, channel, 0, 0),
-                      window(place)};
+      return window(tiling_.place(first + i / blocks.count),
+                    (blocks.first + i % blocks.count) * tiling_.block);
     };
     const std::int64_t items = count * blocks.count;
     const bool from_memory = exceeds_caches(4 * desc.elements(), device_.info());
@@ -454,25 +452,20 @@ class FftTiledPlan final : public ConvPlan {
   void write_outputs(const Member& me, const ConvArgs& args, std::int64_t first, std::int64_t count,
                      std::int64_t k, std::int64_t blocks, const float* from,
                      const Spectra& spectra) const {
-    const TensorDesc& to = tiling_.to;
     const OutputEpilogue<float> output = output_epilogue<float>(
         problem_, args, non_temporal_ && is_aligned_for_non_temporal(args.out));
-    read_items(
-        me, count * blocks, from, spectra, [&](std::int64_t i, TileSpectrum<const float> item) {
-          const FftTiling::Place at = tiling_.place(first + i / blocks);
-          const std::int64_t channel = (k + i % blocks) * tiling_.block;
-          const std::int64_t plane = to.offset(at.n, channel, 0, 0);
-          const Window window{to.h,
-                              to.w,
-                              at.h,
-                              at.w,
-                              std::min(tiling_.step_h, to.h - at.h),
-                              std::min(tiling_.step_w, to.w - at.w)};
-          alignas(64) float bias[16] = {};  // lanes past K stay zero
-          if (output.bias != nullptr)
-            std::copy_n(output.bias + channel, std::min(tiling_.block, to.c - channel), bias);
-          kernels_.inverse(item, me.scratch, output.at(plane, 0).with_biases(bias), window);
-        });
+    read_items(me, count * blocks, from, spectra,
+               [&](std::int64_t i, TileSpectrum<const float> item) {
+                 const FftTiling::Place at = tiling_.place(first + i / blocks);
+                 const std::int64_t channel = (k + i % blocks) * tiling_.block;
+                 alignas(64) float bias[16] = {};  // lanes past K stay zero
+                 if (output.bias != nullptr)
+                   std::copy_n(output.bias + channel,
+                               std::min(tiling_.block, tiling_.to.c - channel), bias);
+                 kernels_.inverse(item, me.scratch,
+                                  output.at(tiling_.to_offset(at, channel), 0).with_biases(bias),
+                                  tiling_.to_window(at));
+               });
     if (output.non_temporal) hwy::FlushStream();
   }
 

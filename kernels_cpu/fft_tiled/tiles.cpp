@@ -156,7 +156,7 @@ void PrefetchLines(const WindowIn& window, Range rows) {
   for (std::int64_t y = std::max(at.y + rows.begin, std::int64_t{0});
        y < std::min(at.h, at.y + rows.end); ++y)
     for (std::int64_t x = first; x < last; ++x)
-      __builtin_prefetch(window.plane + (y * at.w + x) * kBlock, 0, 2);
+      __builtin_prefetch(window.plane + at.offset(y, x) * kBlock, 0, 2);
 }
 
 // Row transforms are bound by memory, and column transforms read none of it: the latter prefetch
@@ -167,17 +167,18 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
   HWY_ALIGN float staged[n * kBlock];
   const std::int64_t first = std::max<std::int64_t>(0, -window.x);
   const std::int64_t last = std::min({std::int64_t{n}, window.cols, window.w - window.x});
+  const std::int64_t step = window.pixel_step * kBlock;
   for (int lane = 0; lane < kBlock; lane += kLanes) {
     for (int x = 0; x < n; ++x) hn::Store(hn::Zero(F32()), F32(), staged + x * kBlock);
     const auto row_at = [&](int y) HWY_ATTR -> const float* {
       const std::int64_t row = window.y + y;
       if (row < 0 || row >= window.h || y >= window.rows || first >= last) return nullptr;
-      return in.plane + (row * window.w + window.x) * kBlock + lane;
+      return in.plane + window.offset(row, window.x) * kBlock + lane;
     };
     // Rows lie too far apart for the hardware prefetcher.
     const auto prefetch_row = [&](int y) HWY_ATTR {
       if (const float* const row = row_at(y))
-        for (std::int64_t x = first; x < last; ++x) hwy::Prefetch(row + x * kBlock);
+        for (std::int64_t x = first; x < last; ++x) hwy::Prefetch(row + x * step);
     };
     constexpr int kPrefetchRows = 4;
     for (int y = 0; y < kPrefetchRows; ++y) prefetch_row(y);
@@ -186,9 +187,9 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
           prefetch_row(y + kPrefetchRows);
           const float* const from = row_at(y);
           if (from == nullptr) return nullptr;
-          if (first == 0 && last == n) return from;
+          if (first == 0 && last == n && window.pixel_step == 1) return from;
           for (std::int64_t x = first; x < last; ++x)
-            hn::Store(hn::Load(F32(), from + x * kBlock), F32(), staged + x * kBlock);
+            hn::Store(hn::Load(F32(), from + x * step), F32(), staged + x * kBlock);
           return staged;
         },
         kBlock, scratch, {to.data + lane, to.point_stride, kBlock},
@@ -202,15 +203,16 @@ void ForwardTile(const WindowIn& in, const WindowIn* next, float* scratch, TileS
 template <int n>
 void InverseTile(TileSpectrum<const float> from, float* scratch, const OutputEpilogue<float>& plane,
                  const Window& window) {
+  const std::int64_t step = window.pixel_step * kBlock;
   for (int lane = 0; lane < kBlock; lane += kLanes) {
     const Vec bias = plane.bias ? hn::Load(F32(), plane.bias + lane) : hn::Zero(F32());
     TileFft<n>::Inverse(
         {from.data + lane, from.point_stride, kBlock}, scratch, static_cast<int>(window.rows),
         [&](int y, const float* pixels) HWY_ATTR {
-          const std::int64_t offset = ((window.y + y) * window.w + window.x) * kBlock + lane;
+          const std::int64_t offset = window.offset(window.y + y, window.x) * kBlock + lane;
           for (std::int64_t x = 0; x < window.cols; ++x)
             FinishAndStore(plane, hn::Add(hn::Load(F32(), pixels + x * kLanes), bias),
-                           offset + x * kBlock);
+                           offset + x * step);
         });
   }
 }

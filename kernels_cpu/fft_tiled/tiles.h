@@ -16,9 +16,15 @@ struct TileSpectrum {
   std::int64_t point_stride;
 };
 
-// Part of an image plane [h][w][block]: rows x cols pixels from (y, x) on.
+// Part of an image plane of h x w pixels, each a channel block: rows x cols pixels from (y, x) on.
+// The plane may be every so many rows and pixels of a larger one.
 struct Window {
   std::int64_t h, w, y, x, rows, cols;
+  std::int64_t row_step = w, pixel_step = 1;  // to the next one in memory, in pixels
+
+  std::int64_t offset(std::int64_t row, std::int64_t pixel) const {  // in pixels
+    return row * row_step + pixel * pixel_step;
+  }
 };
 
 struct WindowIn {

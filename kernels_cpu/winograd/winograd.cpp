@@ -384,13 +384,6 @@ bool stores_whole_lines(const WinogradGeometry& g) {
          (shape.lanes == shape.block || shape.lanes * g.element() >= 64);
 }
 
-PhaseWork times(PhaseWork work, double count) {
-  work.flops *= count;
-  work.bytes_read *= count;
-  work.bytes_written *= count;
-  return work;
-}
-
 // V and M, and the filter or the sums, cross L2's border unless they fit in it. The transforms and
 // the product of a shared block run on different cores; what crosses between these counts in
 // backward_filter only.
@@ -478,9 +471,7 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
                                .efficiency = 0.1});
   else if (g.pass != Pass::backward_filter)
     estimate.pack = {"pack_filter", 0, kernel_bytes(g), filter_bytes, packing_efficiency};
-  for (PhaseWork& phase : estimate.phases) phase = times(phase, double(g.groups));
-  estimate.pack = times(estimate.pack, double(g.groups));
-  return estimate;
+  return work_of_groups(std::move(estimate), g.groups);
 }
 
 class WinogradPlan : public ConvPlan {

@@ -6,9 +6,12 @@
 #include "autotune/testbed/verify.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/fft_tiled/fft_tiled.h"
 
 namespace convlab {
 namespace {
+
+using cpu::FftTilingSide;
 
 // Rounding grows with the logarithm of the transform's length: close to plain summation.
 double tolerance(DType dtype) { return dtype == DType::f64 ? 1e-14 : 4e-6; }
@@ -107,6 +110,95 @@ TEST(FftTiled, RunsOnEveryIsa) {
           // Few outputs: their products run along the inputs' channels.
           "mb2ic40ih30oc1kh5ph2", "mb3ic33ih14oc4kh3ph1"})
       expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
+}
+
+TEST(FftTiled, TakesDilationAndGroups) {
+  for (const std::string& isa : supported_isas())
+    for (const char* text : {
+             "mb2ic19ih37oc21oh37kh5dh1ph4",             // long and short phases, ragged channels
+             "mb1ic16ih30iw47oc24oh27ow40kh3kw5dh1dw2",  // unlike in height and width
+             "mb2ic5ih25iw26oc3oh23ow29kh3dh2ph2pw5",    // padding that is no multiple
+             "mb1ic3ih40oc17oh37kh4dh3ph3",              // tiles side by side in a vector
+             "mb1ic40ih29oc2oh22kh3dh4ph1pw0ow21",       // few outputs
+             "mb1ic16ih5oc16oh5kh3dh7ph7",               // dilation larger than the image
+             "mb1ic16ih4iw9oc16oh2ow13kh2kw3dh3dw10ph1pw13",  // phases of x without pixels
+             "mb1ic20iw90oc18ow90kw11pw25dw4",                // one row
+             "mb1ic16ih9iw30oc16oh9ow20kh1kw7dh3dw1ph0pw1",   // dilation of a single tap
+         })
+      expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
+  const std::string isa = supported_isas().back();
+  for (const char* text : {
+           "g2mb2ic32ih15oc64oh15kh5ph2",
+           "g3mb1ic48ih6oc96oh8kh3ph2",
+           "g2mb2ic64ih23iw20oc32oh21ow18kh3dh2dw1ph2pw1",
+       })
+    expect_right("fft_tiled", text, DType::f32, blocked(isa), blocked(isa), isa);
+}
+
+// With dilation 1 a tile is what it was before there were phases; with more, tiles of all phases
+// cover each output once.
+TEST(FftTiled, TilingsCoverTheOutputs) {
+  const auto check = [](const FftTilingSide& side) {
+    std::vector<int> covered(std::size_t(side.to), 0);
+    for (std::int64_t tile = 0; tile < side.tiles; ++tile) {
+      const FftTilingSide::Part to = side.place(tile).to;
+      ASSERT_LT(to.first, to.size);
+      for (std::int64_t i = to.first; i < std::min(to.first + side.step, to.size); ++i)
+        ++covered.at(std::size_t(i * side.dilation + to.phase));
+    }
+    EXPECT_EQ(covered, std::vector<int>(covered.size(), 1)) << side.dilation << ' ' << side.to;
+  };
+  for (const std::int64_t dilation : {1, 2, 3, 7, 40})
+    for (std::int64_t to = 1; to < 50; ++to)
+      for (const bool flipped : {false, true})
+        check({16, 5, dilation, 2, to + 4 * (dilation - 1), to, flipped});
+
+  for (const bool flipped : {false, true}) {
+    const FftTilingSide dense(16, 5, 1, 3, 27, 29, flipped);
+    EXPECT_EQ(dense.step, 12);
+    EXPECT_EQ(dense.tiles, 3);
+    const FftTilingSide::Place last = dense.place(2);
+    EXPECT_EQ(last.to.first, 24);
+    EXPECT_EQ(last.from.first, 24 - (flipped ? 1 : 3));
+    EXPECT_EQ(last.from.phase + last.to.phase, 0);
+    EXPECT_EQ(last.from.size, 27);
+    EXPECT_EQ(last.to.size, 29);
+  }
+  // One tile for all outputs, whose padding wraps around; without padding there are two.
+  EXPECT_EQ(FftTilingSide(16, 7, 1, 6, 10, 16, false).step, 16);
+  EXPECT_EQ(FftTilingSide(16, 7, 1, 0, 22, 16, false).step, 10);
+  // In every phase: 2 x 16 outputs from 2 x 10 pixels. One pixel more does not fit.
+  EXPECT_EQ(FftTilingSide(16, 7, 2, 12, 20, 32, false).step, 16);
+  EXPECT_EQ(FftTilingSide(16, 7, 2, 12, 21, 33, false).step, 10);
+  // The phases' paddings are 3 and 2: the second would lose outputs around the edge.
+  EXPECT_EQ(FftTilingSide(16, 5, 2, 5, 23, 30, false).step, 12);
+}
+
+// A dilated problem of d x d phases has the work of d x d smaller ones.
+TEST(FftTiled, WorkGrowsWithPhasesAndGroups) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled");
+  const auto device = make_cpu_device({2, ""});
+  const auto flops = [&](const char* text) {
+    ConvProblem p = parse_problem(text).problem;
+    p.x_layout = p.y_layout = blocked(device->info().isa);
+    return algo.work(p, Config{{"tile", 16}, {"spectra", "shared"}, {"block", 4}}, *device).flops();
+  };
+  EXPECT_EQ(flops("mb1ic16ih48oc32oh48kh5dh1ph4"), flops("mb4ic16ih24oc32oh24kh5ph2"));
+  EXPECT_EQ(flops("g3mb1ic48ih24oc96oh24kh5ph2"), 3 * flops("mb1ic16ih24oc32oh24kh5ph2"));
+}
+
+TEST(FftTiled, SaysWhyItRefusesGroups) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled");
+  const auto device = make_cpu_device();
+  ConvProblem p = parse_problem("g3mb1ic15ih9oc15oh9kh5ph2").problem;
+  p.x_layout = p.y_layout = blocked(device->info().isa);
+  const auto refusal = algo.refuse(p, *device);
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->field, Field::groups);
 }
 
 // One tile and several, tiles across the whole image by filters as large as the tile, filters that
