@@ -55,7 +55,13 @@ struct Slice {
     first = z * phase.d.step + phase.d.first;
     taps = indices_inside(first, phase.d.dilation, phase.d.taps, p.d.in);
   }
-  // Where the outputs begin.
+  // The source's slice of the first tap, and where the outputs begin.
+  template <class T>
+  __device__ const T* of(const T* in, const DirectPixels& p, const StridePhase& phase,
+                         int group) const {
+    return in + n * p.in.image + std::int64_t(group) * p.in_channels * p.in.channel +
+           (first + taps.begin * phase.d.dilation) * p.in.slice();
+  }
   __device__ std::int64_t out(const DirectPixels& p, const StridePhase& phase) const {
     return n * p.out.image + (phase.d.out_first + z * phase.d.out_step) * p.out.slice();
   }
@@ -128,31 +134,32 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
   const int group = int(blockIdx.y) / k_tiles, k0 = int(blockIdx.y) % k_tiles * tile_k;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
 
-  const T* const image =
-      in + slice.n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
+  // The next chunk's channels and taps.
   const std::int64_t row_pitch = std::int64_t(d.groups) * d.padded_channels;
-  const T* const filters = packed + phase.taps_before * d.in_channels * row_pitch +
-                           std::int64_t(group) * d.padded_channels + k0;
+  const T* image = slice.of(in, d, phase, group);
+  const T* filters = packed +
+                     (phase.taps_before + std::int64_t(slice.taps.begin) * phase.taps()) *
+                         d.in_channels * row_pitch +
+                     std::int64_t(group) * d.padded_channels + k0;
+  const std::int64_t out_slice = slice.out(d, phase);
   const int buffer = d.depth * (d.box.plane + d.max_taps * tile_k);
 
-  const auto stage_chunk = [&](int t, int c0, A* to) {
-    const int channels = min(d.depth, d.in_channels - c0);
-    const int from_slice = slice.first + t * phase.d.dilation;
-    stage(d.in, image + from_slice * d.in.slice() + std::int64_t(c0) * d.in.channel, channels,
-          channels, p0 * phase.h.step + phase.h.first, q0 * phase.w.step + phase.w.first, d.box,
-          to + d.depth * d.max_taps * tile_k);
+  const auto stage_chunk = [&](int channels, A* to) {
+    stage(d.in, image, channels, channels, p0 * phase.h.step + phase.h.first,
+          q0 * phase.w.step + phase.w.first, d.box, to + d.depth * d.max_taps * tile_k);
     constexpr int step = Quad<A>::size;
     const int quads = tile_k / step, quad = int(threadIdx.x) % quads;
     for (int row = int(threadIdx.x) / quads; row < channels * phase.taps();
          row += int(blockDim.x) / quads) {
-      const T* const from =
-          filters + ((std::int64_t(t) * d.in_channels + c0) * phase.taps() + row) * row_pitch;
+      const T* const from = filters + row * row_pitch;
       A* const target = to + row * tile_k + quad * step;
       if constexpr (sizeof(T) >= 4)
         cp_async<16>(target, from + quad * step);
       else
         for (int i = 0; i < step; ++i) target[i] = widen(from[quad * step + i]);
     }
+    image += std::int64_t(channels) * d.in.channel;
+    filters += channels * phase.taps() * row_pitch;
   };
 
   int offset[Pixels];  // in the box, of tap 0
@@ -169,14 +176,19 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
                          column / phase.w.step;
     }
   A sum[K][Pixels] = {};
-  if (phase.taps() > 0 && slice.taps.begin < slice.taps.end) {
-    stage_chunk(slice.taps.begin, 0, shared);
+  int slices = phase.taps() > 0 ? slice.taps.end - slice.taps.begin : 0;  // to be staged
+  if (slices > 0) {
+    int channels = min(d.depth, d.in_channels), left = d.in_channels - channels;  // of the slice
+    stage_chunk(channels, shared);
     cp_async_commit();
-    for (int t = slice.taps.begin, c0 = 0, turn = 0; t < slice.taps.end; turn ^= 1) {
-      const int chunk = c0;
-      c0 += d.depth;
-      if (c0 >= d.in_channels) c0 = 0, ++t;
-      if (t < slice.taps.end) stage_chunk(t, c0, shared + (turn ^ 1) * buffer);
+    for (int turn = 0; channels > 0; turn ^= 1) {
+      if (left == 0 && --slices > 0) {
+        left = d.in_channels;
+        image += phase.d.dilation * d.in.slice() - std::int64_t(d.in_channels) * d.in.channel;
+      }
+      const int next = min(d.depth, left);
+      left -= next;
+      if (next > 0) stage_chunk(next, shared + (turn ^ 1) * buffer);
       cp_async_commit();
       cp_async_wait<1>();
       __syncthreads();
@@ -185,7 +197,6 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 #pragma unroll
       for (int j = 0; j < Pixels; ++j)
         x[j] = shared + turn * buffer + d.depth * d.max_taps * tile_k + offset[j];
-      const int channels = min(d.depth, d.in_channels - chunk);
       if constexpr (Row > 0) {
         const int next_channel = d.box.plane - phase.h.taps * phase.h.dilation * d.box.pitch;
         for (int c = 0; c < channels; ++c) {
@@ -206,6 +217,7 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
           for (int j = 0; j < Pixels; ++j) x[j] += d.box.plane;
         }
       }
+      channels = next;
       __syncthreads();
     }
   }
@@ -214,7 +226,7 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
     const int p = p0 + (j * 32 + lane) / d.tile_w, q = q0 + (j * 32 + lane) % d.tile_w;
     if (p >= phase.h.count || q >= phase.w.count) continue;
     const std::int64_t pixel =
-        slice.out(d, phase) + std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
+        out_slice + std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
         std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column;
 #pragma unroll
     for (int i = 0; i < K; i += 4) {
@@ -250,7 +262,7 @@ __global__ void __launch_bounds__(32 * most_warps(K, Pixels, sizeof(Accumulator<
 // is loaded once for all taps and rows of the strip that read it, and each tap once for the strip,
 // for filters of any size, stride and dilation.
 template <class T, int Rows>
-__global__ void __launch_bounds__(32 * plain_warps, 6)
+__global__ void __launch_bounds__(32 * plain_warps, 5)
     correlate_plain(DirectPixels d, const T* in, const T* packed, OutputEpilogue<T> epilogue) {
   using A = Accumulator<T>;
   const StridePhase phase(d, int(blockIdx.z));
@@ -269,19 +281,26 @@ __global__ void __launch_bounds__(32 * plain_warps, 6)
     return;
 
   const int group = k / d.out_channels;
-  const T* const image =
-      in + slice.n * d.in.image + std::int64_t(group) * d.in_channels * d.in.channel;
+  const T* image = slice.of(in, d, phase, group);
   const std::int64_t row_pitch = std::int64_t(d.groups) * d.padded_channels;
-  const T* const filters = packed + phase.taps_before * d.in_channels * row_pitch + k;
+  const T* taps = packed +
+                  (phase.taps_before + std::int64_t(slice.taps.begin) * phase.taps()) *
+                      d.in_channels * row_pitch +
+                  k;
+  // Known before the sums, so that the stride phase takes no registers in the loop.
+  std::int64_t out = slice.out(d, phase) +
+                     std::int64_t(phase.h.out_first + p0 * phase.h.out_step) * d.out.row +
+                     std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column +
+                     std::int64_t(k) * d.out.channel;
+  const std::int64_t out_pitch = std::int64_t(apart) * phase.h.out_step * d.out.row;
+  const int rows = (phase.h.count - p0 + apart - 1) / apart;
   const int y0 = p0 * phase.h.step + phase.h.first, x0 = q * phase.w.step + phase.w.first;
   const int pitch = d.h.strip_pitch(), classes = d.h.strip_classes();
   A sum[Rows] = {};
-  for (int t = slice.taps.begin; t < slice.taps.end; ++t)
+  for (int slices = slice.taps.end - slice.taps.begin; slices > 0; --slices) {
+    const T* channel = image;
+    image += phase.d.dilation * d.in.slice();
     for (int c = 0; c < d.in_channels; ++c) {
-      const T* const channel = image + (slice.first + t * phase.d.dilation) * d.in.slice() +
-                               std::int64_t(c) * d.in.channel;
-      const T* const taps =
-          filters + (std::int64_t(t) * d.in_channels + c) * phase.taps() * row_pitch;
       for (int s = 0; s < phase.w.taps; ++s) {
         const int column = x0 + s * phase.w.dilation;
         if (unsigned(column) >= unsigned(d.in.w)) continue;
@@ -309,16 +328,14 @@ __global__ void __launch_bounds__(32 * plain_warps, 6)
           }
         }
       }
+      channel += d.in.channel;
+      taps += phase.taps() * row_pitch;
     }
+  }
 #pragma unroll
-  for (int j = 0; j < Rows; ++j) {
-    const int p = p0 + j * apart;
-    if (p >= phase.h.count) break;
-    epilogue.store(slice.out(d, phase) +
-                       std::int64_t(phase.h.out_first + p * phase.h.out_step) * d.out.row +
-                       std::int64_t(phase.w.out_first + q * phase.w.out_step) * d.out.column +
-                       std::int64_t(k) * d.out.channel,
-                   k, sum[j]);
+  for (int j = 0; j < Rows; ++j, out += out_pitch) {
+    if (j >= rows) break;
+    epilogue.store(out, k, sum[j]);
   }
 }
 

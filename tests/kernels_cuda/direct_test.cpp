@@ -79,7 +79,7 @@ TEST_F(CudaDirect, Depth) {
   expect_exact("mb1ic8id11ih5oc9od5oh5kd3kh3sd2dd2pd1ph1");  // dilation and stride in depth
   expect_exact("mb1ic8id9ih5oc9kd3kh3sd3sh1dd2pd3ph1");      // a common factor, phases without taps
   expect_exact("mb2ic8id3ih5oc9od6oh5kd4kh1pd4ph0");         // slices of padding, asymmetric
-  expect_exact("mb1ic8id1ih7oc9od2oh7kd2kh3sd3sh1pd2ph1");      // outputs of padding alone
+  expect_exact("mb1ic8id1ih7oc9od2oh7kd2kh3sd3sh1pd2ph1");   // outputs of padding alone
   expect_exact("g33mb2ic33id4ih9oc66kd3kh3sd2sh2pd1ph1");    // depthwise, two filters a channel
   expect_exact("g3mb2ic27id3ih6oc30kd3kh3pd1ph1");
 }
