@@ -249,9 +249,9 @@ WorkEstimate work_split(const ConvProblem& p, const Config& config, const Device
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
   product.bytes_read += bytes_read_for_ownership(p, config, device);
-  // The peak is that of f32's multiply-adds. The hardware's products reach about 11 times that; the
+  // The peak is that of f32's multiply-adds. The hardware's products reach about 8 times that; the
   // emulation is for tests.
-  product.efficiency = matrix_unit(device) == amx_unit ? 11 : 0.01;
+  product.efficiency = matrix_unit(device) == amx_unit ? 8 : 0.01;
   return {{product},
           {"pack_filter", 0, double(p.filter_bytes()), groups * packed_bytes, packing_efficiency}};
 }
