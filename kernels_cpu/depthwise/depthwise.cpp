@@ -32,6 +32,7 @@
 
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/depthwise/rows.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/gemm/pixel_grid.h"
@@ -167,6 +168,8 @@ void plan_blocks(Depthwise& d, const DeviceInfo& device) {
     if (balance(parts) > balance(d.parts)) d.parts = parts;
 }
 
+}  // namespace
+
 Depthwise plan_depthwise(const ConvProblem& original, const DeviceInfo& device) {
   Depthwise d;
   d.problem = flattened(original);
@@ -194,6 +197,37 @@ Depthwise plan_depthwise(const ConvProblem& original, const DeviceInfo& device) 
   plan_blocks(d, device);
   return d;
 }
+
+namespace {
+
+template <class T>
+void pack(const Depthwise& d, const T* w, T* to) {
+  const ConvProblem& p = d.problem;
+  const i64 filters = p.pass == Pass::backward_data ? d.multiplier : 1;
+  const i64 channels = p.k / filters;
+  for (i64 first = 0; first < d.vectors * d.lanes; first += d.lanes)
+    for (i64 r = 0; r < p.r; ++r)
+      for (const i64 slot : d.order)
+        for (i64 channel = first; channel < first + d.lanes; ++channel) {
+          const i64 k = channel * filters + slot / p.s;
+          *to++ = channel < channels ? w[(k * p.r + r) * p.s + slot % p.s] : T(0);
+        }
+}
+
+}  // namespace
+
+std::int64_t packed_depthwise_bytes(const Depthwise& d) {
+  return d.vectors * d.filter_vector() * size_of(d.problem.dtype);
+}
+
+void pack_depthwise(const Depthwise& d, ConstSpan w, Span packed) {
+  if (d.problem.dtype == DType::f64)
+    pack(d, reinterpret_cast<const double*>(w.data()), reinterpret_cast<double*>(packed.data()));
+  else
+    pack(d, reinterpret_cast<const float*>(w.data()), reinterpret_cast<float*>(packed.data()));
+}
+
+namespace {
 
 // Those that the loops execute, for one vector of channels and all images.
 double multiply_adds(const Depthwise& d) {
@@ -233,7 +267,7 @@ class DepthwisePlan : public ConvPlan {
     return filter_pass() ? 0 : filter_bytes();
   }
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    d_.problem.dtype == DType::f64 ? pack<double>(w, packed) : pack<float>(w, packed);
+    pack_depthwise(d_, w, packed);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     void* const sums = workspace.data();
@@ -258,25 +292,7 @@ class DepthwisePlan : public ConvPlan {
 
  private:
   bool filter_pass() const { return d_.problem.pass == Pass::backward_filter; }
-  std::size_t filter_bytes() const {
-    return std::size_t(d_.vectors * d_.filter_vector() * size_of(d_.problem.dtype));
-  }
-
-  template <class T>
-  void pack(ConstSpan span, Span packed) const {
-    const T* const w = reinterpret_cast<const T*>(span.data());
-    T* to = reinterpret_cast<T*>(packed.data());
-    const ConvProblem& p = d_.problem;
-    const i64 filters = p.pass == Pass::backward_data ? d_.multiplier : 1;
-    const i64 channels = p.k / filters;
-    for (i64 first = 0; first < d_.vectors * d_.lanes; first += d_.lanes)
-      for (i64 r = 0; r < p.r; ++r)
-        for (const i64 slot : d_.order)
-          for (i64 channel = first; channel < first + d_.lanes; ++channel) {
-            const i64 k = channel * filters + slot / p.s;
-            *to++ = channel < channels ? w[(k * p.r + r) * p.s + slot % p.s] : T(0);
-          }
-  }
+  std::size_t filter_bytes() const { return std::size_t(packed_depthwise_bytes(d_)); }
 
   Depthwise d_;
   i64 threads_;
@@ -311,7 +327,7 @@ class DepthwiseAlgo : public ConvAlgo {
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
     const Depthwise d = plan_depthwise(p, device.info());
     const double w = double(p.filter_bytes());
-    const double packed = double(d.vectors * d.filter_vector() * size_of(p.dtype));
+    const double packed = double(packed_depthwise_bytes(d));
     PhaseWork loops{.name = "loops"};
     if (p.pass == Pass::backward_filter) {
       loops.bytes_read = double(p.x_bytes() + p.y_bytes());

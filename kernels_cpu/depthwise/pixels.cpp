@@ -2,10 +2,10 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
-#include "kernels_cpu/depthwise/depthwise.h"
-#include "kernels_cpu/device/range.h"
+#include "kernels_cpu/depthwise/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels_cpu/depthwise/pixels.cpp"
@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/depthwise/tiles-inl.h"
+#include "kernels_cpu/simd/at_most-inl.h"
 #include "kernels_cpu/simd/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,7 +50,9 @@ struct TileOperands {
   const T* in;            // at the image's first pixel
   const T* filter;        // packed
   const T* bias;          // a vector, zero without biases
-  OutputEpilogue<T> out;  // at the output's first pixel
+  OutputEpilogue<T> out;  // at the first pixel of output row `first_row`
+  std::int64_t first_row = 0;
+  T most = std::numeric_limits<T>::infinity();  // larger outputs become this
 };
 
 // The tile in some output rows.
@@ -76,7 +79,7 @@ HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const Tile
             AddChunk<kPixels, taps, false>(x, d.in_step, w, chunk->columns, read, sums);
         });
       }
-    const std::int64_t at = row * d.out.width * d.out.pixel + tile.out;
+    const std::int64_t at = (row - data.first_row) * d.out.width * d.out.pixel + tile.out;
     const auto for_each = [&](auto&& f) CONVLAB_INLINE_LAMBDA {
       Unrolled<kPixels>([&](auto i) CONVLAB_INLINE_LAMBDA {
         if (i < tile.count) f(sums[i], at + i * d.out_step);
@@ -87,6 +90,9 @@ HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const Tile
                    CONVLAB_INLINE_LAMBDA { sum = hn::Add(sum, access.Load(out.addend + to)); });
     if (out.relu)
       for_each([&](VecOf<T>& sum, std::int64_t) CONVLAB_INLINE_LAMBDA { sum = Relu(sum); });
+    if (data.most < std::numeric_limits<T>::infinity())
+      for_each([&](VecOf<T>& sum, std::int64_t)
+                   CONVLAB_INLINE_LAMBDA { sum = AtMost(sum, hn::Set(TagOf<T>(), data.most)); });
     if (out.non_temporal)
       for_each([&](const VecOf<T>& sum, std::int64_t to)
                    CONVLAB_INLINE_LAMBDA { hn::Stream(sum, TagOf<T>(), out.out + to); });
@@ -94,6 +100,28 @@ HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const Tile
       for_each([&](const VecOf<T>& sum, std::int64_t to)
                    CONVLAB_INLINE_LAMBDA { access.Store(sum, out.out + to); });
   }
+}
+
+// Some rows and tiles of a vector of channels.
+template <class T>
+void VectorRows(const Depthwise& d, std::int64_t vector, const TileOperands<T>& data, Range tiles,
+                Range rows) {
+  WithAccess<T>(d, vector, [&](const auto& read, const auto& access) HWY_ATTR {
+    for (std::int64_t i = tiles.begin; i < tiles.end; ++i) {
+      const PixelTile& tile = d.tiles[std::size_t(i)];
+      tile.few ? TileRows<kFewPixels>(d, tile, data, rows, read, access)
+               : TileRows<kTilePixels>(d, tile, data, rows, read, access);
+    }
+  });
+}
+
+// The biases of a vector of channels, zero where there are none.
+template <class T>
+HWY_INLINE void CopyBias(const Depthwise& d, const T* bias, std::int64_t vector,
+                         T (&to)[kLanesOf<T>]) {
+  const std::int64_t channel = vector * d.lanes;
+  if (bias != nullptr && channel < d.problem.k)
+    std::copy_n(bias + channel, std::min(d.lanes, d.problem.k - channel), to);
 }
 
 template <class T>
@@ -112,21 +140,13 @@ void Pixels(const Depthwise& d, const ConvArgs& args, bool non_temporal, std::in
     const std::int64_t image = unit / height / spans / groups;
     next = std::min({units.end, unit + d.band, unit + height - row});
     for (std::int64_t v = group * d.group; v < std::min(d.vectors, (group + 1) * d.group); ++v) {
-      const std::int64_t channel = v * d.lanes;
       T bias[kLanesOf<T>] = {};
-      if (out.bias != nullptr && channel < p.k)
-        std::copy_n(out.bias + channel, std::min(d.lanes, p.k - channel), bias);
+      CopyBias(d, out.bias, v, bias);
       const TileOperands<T> data{in + image * d.in.image + InAt<T>(d, v),
                                  static_cast<const T*>(args.w) + v * d.filter_vector(), bias,
                                  out.at(image * d.out.image + OutAt<T>(d, v), 0)};
-      WithAccess<T>(d, v, [&](const auto& read, const auto& access) HWY_ATTR {
-        for (std::int64_t i = span * d.span; i < std::min(tiles, (span + 1) * d.span); ++i) {
-          const PixelTile& tile = d.tiles[std::size_t(i)];
-          const Range rows{row, row + next - unit};
-          tile.few ? TileRows<kFewPixels>(d, tile, data, rows, read, access)
-                   : TileRows<kTilePixels>(d, tile, data, rows, read, access);
-        }
-      });
+      VectorRows(d, v, data, {span * d.span, std::min(tiles, (span + 1) * d.span)},
+                 {row, row + next - unit});
     }
   }
   if (non_temporal) hwy::FlushStream();
@@ -140,6 +160,23 @@ void PixelsOf(const Depthwise& d, const ConvArgs& args, bool non_temporal, std::
     Pixels<float>(d, args, non_temporal, thread, threads);
 }
 
+void Rows(const Depthwise& d, const DepthwiseRows& job, Range vectors) {
+  ChannelView out = d.out;
+  out.block = job.out_block;
+  for (std::int64_t v = vectors.begin; v < vectors.end; ++v) {
+    float bias[kLanesOf<float>] = {};
+    CopyBias(d, job.bias, v, bias);
+    const TileOperands<float> data{
+        .in = job.in + InAt<float>(d, v),
+        .filter = job.filter + v * d.filter_vector(),
+        .bias = bias,
+        .out = {.out = job.out + ChannelAt(out, v * d.lanes), .relu = job.relu},
+        .first_row = job.rows.begin,
+        .most = job.most};
+    VectorRows(d, v, data, {0, std::int64_t(d.tiles.size())}, job.rows);
+  }
+}
+
 DepthwiseTiles Tiles() { return {kTilePixels, kFewPixels, kChunkTaps, kFilterTaps, kFilterSums}; }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -149,11 +186,15 @@ HWY_AFTER_NAMESPACE();
 namespace convlab::cpu {
 
 HWY_EXPORT(PixelsOf);
+HWY_EXPORT(Rows);
 HWY_EXPORT(Tiles);
 
 void depthwise_pixels(const Depthwise& d, const ConvArgs& args, bool non_temporal,
                       std::int64_t thread, std::int64_t threads) {
   HWY_DYNAMIC_DISPATCH(PixelsOf)(d, args, non_temporal, thread, threads);
+}
+void depthwise_rows(const Depthwise& d, const DepthwiseRows& job, Range vectors) {
+  HWY_DYNAMIC_DISPATCH(Rows)(d, job, vectors);
 }
 DepthwiseTiles depthwise_tiles() { return HWY_DYNAMIC_DISPATCH(Tiles)(); }
 

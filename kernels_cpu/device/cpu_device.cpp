@@ -21,6 +21,7 @@
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
 #include "kernels_cpu/layers/layer_ops.h"
+#include "kernels_cpu/separable/separable.h"
 
 namespace convlab {
 namespace {
@@ -165,7 +166,7 @@ class CpuStream : public Stream {
   void synchronize() override {}
 };
 
-class CpuDevice : public Device, public CeilingDevice {
+class CpuDevice : public Device, public CeilingDevice, public SeparableDevice {
  public:
   explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), ops_(info_) {}
 
@@ -216,6 +217,13 @@ class CpuDevice : public Device, public CeilingDevice {
 
   std::vector<CeilingLoop> ceiling_loops(int threads) override {
     return cpu::ceiling_loops(info_, threads);
+  }
+
+  std::optional<Refusal> refuse(const SeparableProblem& p) override {
+    return cpu::refuse_separable(p, info_);
+  }
+  std::unique_ptr<SeparablePlan> plan(const SeparableProblem& p) override {
+    return cpu::plan_separable(p, info_);
   }
 
  private:

@@ -29,6 +29,7 @@
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/groups.h"
+#include "kernels_cpu/implicit_gemm/block_product.h"
 #include "kernels_cpu/implicit_gemm/split.h"
 #include "kernels_cpu/inside_taps.h"
 
@@ -105,7 +106,8 @@ PlainRows plain_rows(const ConvProblem& p) {
   return {p.c, p.h, p.w, p.r, p.s, p.dilation_h, p.dilation_w, width, p.x_desc().channel_step()};
 }
 
-// Of one group, by one team.
+}  // namespace
+
 PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const DeviceInfo& device) {
   const ConvProblem p = problem_of_pixels(original);
   PixelGemm gemm = describe_pixels(p, original.groups);
@@ -152,6 +154,8 @@ PixelGemm plan_pixels(const ConvProblem& original, const Config& config, const D
   return gemm;
 }
 
+namespace {
+
 // [group][grid][panel][channel block][tap][channel in block][column], zero where channels are
 // padding.
 template <class T>
@@ -181,6 +185,20 @@ void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, const T* w, T* pac
         }
   }
 }
+
+}  // namespace
+
+void pack_pixels(const PixelGemm& gemm, const ConvProblem& p, ConstSpan w, Span packed,
+                 int threads) {
+  const auto pack = [&](auto element) {
+    using T = decltype(element);
+    pack_pixels(gemm, p, reinterpret_cast<const T*>(w.data()), reinterpret_cast<T*>(packed.data()),
+                threads);
+  };
+  p.dtype == DType::f64 ? pack(double()) : pack(float());
+}
+
+namespace {
 
 // The gathered tiles and their chunk of B stay in the private caches. The input crosses once for
 // each thread that gathers it, B once a block of rows, and C once a chunk of depth.
@@ -234,12 +252,7 @@ class PixelPlan : public ConvPlan {
     return std::size_t(problem_.groups * gemm_.packed_elements() * size_of(problem_.dtype));
   }
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    const auto pack = [&](auto element) {
-      using T = decltype(element);
-      pack_pixels(gemm_, problem_, reinterpret_cast<const T*>(w.data()),
-                  reinterpret_cast<T*>(packed.data()), threads_);
-    };
-    problem_.dtype == DType::f64 ? pack(double()) : pack(float());
+    pack_pixels(gemm_, problem_, w, packed, threads_);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
     problem_.dtype == DType::f64 ? run<double>(args, workspace) : run<float>(args, workspace);

@@ -1,4 +1,5 @@
 // Addition and the activations: one pass over memory, whatever the layout.
+#include "kernels_cpu/layers/activate.h"
 #include "kernels_cpu/layers/layer_jobs.h"
 #include "kernels_cpu/layers/layer_ops.h"
 #include "kernels_cpu/layers/layer_work.h"
@@ -9,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels_cpu/simd/at_most-inl.h"
 #include "kernels_cpu/simd/normal-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
 #include "kernels_cpu/simd/vectors-inl.h"
@@ -40,8 +42,7 @@ HWY_INLINE VectorOf<T> Limited(VectorOf<T> x, T limit) {
 // min(max(x, 0), 6), but NaN stays NaN.
 template <class T>
 HWY_INLINE VectorOf<T> Relu6(VectorOf<T> x) {
-  const auto six = hn::Set(VectorTag<T>(), T(6));
-  return hn::IfThenElse(hn::Gt(x, six), six, Relu(x));
+  return AtMost(Relu(x), hn::Set(VectorTag<T>(), T(6)));
 }
 
 // x share(x), where share goes from 0 to 1 and is computed within limits. Beyond them the product
@@ -195,6 +196,10 @@ void CpuLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const 
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(AddVectors)(dtype, a, b, y, begin, end);
   });
+}
+
+void activate(DType dtype, ActivationKind kind, const void* x, void* y, std::int64_t elements) {
+  HWY_DYNAMIC_DISPATCH(ForwardActivation)(dtype, kind, x, y, 0, elements);
 }
 
 void CpuLayerOps::activation_forward(DType dtype, ActivationKind kind, const TensorDesc& desc,
