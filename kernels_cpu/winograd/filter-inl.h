@@ -41,9 +41,10 @@ struct Taps {
   }
 };
 
-// Taps of the filters that F(M, R) is for; with R = 2 they are the stride phases of 3x3.
+// The most taps of the filters that F(M, R) is for; with R = 2 they are the stride phases of 3x3 or
+// 4x4.
 template <int R>
-constexpr int kTapsOf = R == 2 ? 9 : R* R;
+constexpr int kTapsOf = R == 2 ? 16 : R* R;
 
 // A channel block's taps for a panel's columns, [channel][tap][column]: all taps of the filter, or
 // where a stride folds, the R x R of each folded channel.
@@ -53,11 +54,11 @@ void GatherTaps(const Geometry& g, const FilterViewOf<Real>& filter, const Taps<
   constexpr int kCols = kTileColsOf<Real>;
   const std::int64_t channels = std::clamp<std::int64_t>(g.in.c - first_c, 0, kBlock);
   const std::int64_t columns = std::min<std::int64_t>(kCols, g.out.c - first_k);
+  const std::int64_t area = g.fold ? R * R : g.kernel * g.kernel;
   if (g.fold || channels < kBlock || columns < kCols)
-    std::fill_n(gathered, kBlock * kTapsOf<R> * kCols, Real(0));
+    std::fill_n(gathered, kBlock * area * kCols, Real(0));
   if (!g.fold) {
     // With a column's taps its channels lie side by side, or with a channel's taps the columns.
-    const std::int64_t area = g.kernel * g.kernel;
     const std::int64_t run = filter.in_step == area ? channels : 1;
     for (std::int64_t c = 0; c < channels; c += run)
       TransposeRows(filter.at(first_c + c, first_k), filter.out_step, columns, run * area,

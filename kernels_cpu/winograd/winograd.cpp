@@ -8,8 +8,8 @@
 //   backward_filter:  dw = A^T [ sum_tiles (B^T x B) . (G dy G^T) ] A, as F(r, m)
 //
 // A stride of two is four convolutions of stride 1 over the stride phases of x, with filters of two
-// taps and one. In a first layer, whose channels are few, the stride folds into them (winograd.h);
-// the forward of 3x3 with stride 1 is winograd_1d.cpp's in f32.
+// taps, and of one where the filter has three. In a first layer, whose channels are few, the stride
+// folds into them (winograd.h); the forward of 3x3 with stride 1 is winograd_1d.cpp's in f32.
 //
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). How threads share out blocks and filters
@@ -35,10 +35,7 @@ namespace convlab::cpu {
 namespace {
 
 // Of the filter that is transformed, which has stride 1; in one dimension.
-std::int64_t taps_of(const ConvProblem& p) {
-  return winograd_first_layer(p) ? ceil_div(p.r, p.stride_h)
-                                 : ceil_div(p.r, p.r == 3 ? p.stride_h : 1);
-}
+std::int64_t taps_of(const ConvProblem& p) { return ceil_div(p.r, p.stride_h); }
 
 std::vector<std::int64_t> tile_sizes(const ConvProblem& p) {
   switch (taps_of(p)) {
@@ -70,12 +67,20 @@ void choose_mosaic(WinogradGeometry& g) {
 
 // One dimension of x, `size` pixels long, in the two phases of a stride of two. Forward, tile
 // position i reads pixel 2 i + a - pad. Backwards, dx at 2 u + a - pad, in phase a, gets dy[u - j]
-// through tap 2 j + a. The single tap of a = 1 may stand where the other's second tap does, with u
-// one further on: then both phases begin within the first two pixels.
+// through tap 2 j + a. With three taps the single one of a = 1 may stand where the other's second
+// tap does, with u one further on: then both phases begin within the first two pixels. With four
+// the flipped filter exchanges the phases, and the first pixel of one of them may not exist.
 struct PolyphaseDimension {
   std::int64_t first[2], count, pad;
-  PolyphaseDimension(bool data, std::int64_t size, std::int64_t pad_x, std::int64_t outputs) {
-    if (data) {
+  PolyphaseDimension(bool data, std::int64_t size, std::int64_t pad_x, std::int64_t outputs,
+                     std::int64_t taps) {
+    if (data && taps == 4) {
+      const std::int64_t u = pad_x / 2;
+      first[1] = 2 * u - pad_x;
+      first[0] = first[1] + 1;
+      count = (size - 1 + pad_x) / 2 - u + 1;
+      pad = 1 - u;
+    } else if (data) {
       const std::int64_t u = ceil_div(pad_x, 2);
       first[0] = 2 * u - pad_x;
       first[1] = first[0] - 1;
@@ -129,7 +134,7 @@ WinogradGeometry geometry_of(const ConvProblem& original, std::int64_t tile) {
   if (first_layer) {
     g.pad_h = g.pad_w = data ? g.r - 1 : 0;
   } else if (p.stride_h == 2) {
-    const PolyphaseDimension h(data, p.h, p.pad_h, p.p), w(data, p.w, p.pad_w, p.q);
+    const PolyphaseDimension h(data, p.h, p.pad_h, p.p, p.r), w(data, p.w, p.pad_w, p.q, p.s);
     (data ? g.out_grid : g.in_grid) = {
         4, h.count, w.count, {h.first[0], h.first[1]}, {w.first[0], w.first[1]}};
     g.pad_h = h.pad;
@@ -404,7 +409,7 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
       g.out_grid.phases * (last_panel * g.register_tile.cols + s.packed_columns(last_panel)));
   // Points of each pair of channels that are multiplied: in a dimension, all but one stride phase's
   // last.
-  const double last = g.polyphase() ? 0.5 / double(g.t()) : 0;
+  const double last = g.short_phases() ? 0.5 / double(g.t()) : 0;
   const double products = tiles * points * (1 - last) * (1 - last);
   // Lanes that pad x's channels stay out of the product, but for those between forward's phases.
   const bool all_lanes = g.pass == Pass::forward && g.polyphase();
@@ -553,11 +558,10 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 27,
+                               .version = 28,
                                .summary =
-                                   "minimal filtering of 3x3 to 5x5, also dilated; 3x3 of stride "
-                                   "2; "
-                                   "strided first layers",
+                                   "minimal filtering of 3x3 to 5x5, also dilated; 3x3 and "
+                                   "4x4 of stride 2; strided first layers",
                                .libraries = {},
                                .family = "winograd"};
     return info;
@@ -589,7 +593,7 @@ class Winograd : public ConvAlgo {
                                      extent(p.dilation_h, p.dilation_w)),
                          extent(p.pad_h, p.pad_w)};
         dense.dilation_h = dense.dilation_w = 1;
-      } else if (p.r == 3 && p.stride_h == 2 && p.stride_w == 2) {
+      } else if (p.r <= 4 && p.stride_h == 2 && p.stride_w == 2) {
         dense.stride_h = dense.stride_w = 1;
       }
       dense.groups = 1;

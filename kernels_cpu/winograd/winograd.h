@@ -38,6 +38,9 @@ namespace convlab::cpu {
 // infinity, where its value is the leading coefficient. Those products are left out, so m^2 outputs
 // take (m + m + 1)^2 multiplications instead of 9 m^2. This order of the phases (a of rows, a of
 // columns) makes those that have a product at one point neighbours.
+//
+// With 4 taps each phase has two, and m^2 outputs take 4 (m + 1)^2 multiplications instead of
+// 16 m^2.
 struct WinogradStridePhase {
   std::int64_t h = 0, w = 0;
 };
@@ -119,6 +122,8 @@ struct WinogradGeometry {
 
   std::int64_t phases() const { return in_grid.phases * out_grid.phases; }  // one side has them
   bool polyphase() const { return phases() > 1; }
+  // Of 3x3 with a stride: those phases of one tap are zero at the last point.
+  bool short_phases() const { return polyphase() && kernel % stride != 0; }
   // Plain x is folded where it is read, and unfolded where it is written.
   bool folds() const { return fold && pass != Pass::backward_data; }
   bool unfolds() const { return fold && pass == Pass::backward_data; }
@@ -132,7 +137,7 @@ struct WinogradGeometry {
   }
   // The stride phases [first, second) of x that have a product at this point.
   std::pair<std::int64_t, std::int64_t> phases_at(std::int64_t point) const {
-    if (!polyphase()) return {0, 1};
+    if (!short_phases()) return {0, phases()};
     const bool last_h = point / t() == t() - 1, last_w = point % t() == t() - 1;
     return {last_w ? 1 : 0, last_h ? 2 : last_w ? 3 : 4};
   }
@@ -140,7 +145,7 @@ struct WinogradGeometry {
   // Forward's product is split into parts of equal work: a stride phase at a point for a panel.
   // How many there are, and how many items [point][panel] the first so many of them make up.
   std::int64_t product_parts() const {
-    const std::int64_t t_phases = polyphase() ? 2 * t() - 1 : t();
+    const std::int64_t t_phases = polyphase() ? 2 * t() - (short_phases() ? 1 : 0) : t();
     return t_phases * t_phases * phase_panels();
   }
   std::int64_t item_after(std::int64_t parts) const {

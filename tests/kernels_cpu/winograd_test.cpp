@@ -173,9 +173,9 @@ TEST(Winograd, TakesGroupsOneByOne) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 2, 3}) {
       const auto device = make_cpu_device({threads, isa});
-      for (const char* text :
-           {"g2mb3ic64ih9iw15oc32oh9ow15kh3ph1", "g4mb1ic64ih12oc128oh6kh3sh2ph1",
-            "g3mb4ic48ih7oc144oh7kh3ph1", "g2mb2ic32ih11oc32oh11kh3dh1ph2"})
+      for (const char* text : {"g2mb3ic64ih9iw15oc32oh9ow15kh3ph1",
+                               "g4mb1ic64ih12oc128oh6kh3sh2ph1", "g3mb4ic48ih7oc144oh7kh3ph1",
+                               "g2mb2ic32ih11oc32oh11kh3dh1ph2", "g2mb2ic32ih12oc32oh6kh4sh2ph1"})
         for (const Pass pass : all_passes)
           for (const DType dtype : dtypes) {
             ConvProblem p = blocked(text, pass, *device, dtype);
@@ -193,8 +193,8 @@ TEST(Winograd, TakesGroupsOneByOne) {
     }
 }
 
-// Stride 2: stride phases with one tap and with two, rows and columns of x that no output reads,
-// paddings of every parity, mosaics, and products over few of the stride phases.
+// Stride 2: stride phases with one tap and with two, all with two, rows and columns of x that no
+// output reads, paddings of every parity, mosaics, and products over few of the stride phases.
 TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
   for (const std::string& isa : supported_isas())
     for (const int threads : {1, 3}) {
@@ -202,7 +202,9 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
       for (const char* text :
            {"mb2ic20ih32iw17oc40oh16ow9kh3sh2ph1", "mb6ic18ih7oc34oh4kh3sh2ph1",
             "mb1ic17ih13iw12oc16oh6ow5kh3sh2ph0", "mb3ic16ih4iw5oc18oh4ow4kh3sh2ph3pw2",
-            "mb1ic16ih7iw75oc16oh4ow38kh3sh2ph1"})
+            "mb1ic16ih7iw75oc16oh4ow38kh3sh2ph1", "mb2ic20ih16iw17oc40oh8ow8kh4sh2ph1",
+            "mb6ic18ih6oc34oh3kh4sh2ph1", "mb1ic17ih13iw12oc16oh5ow5kh4sh2ph0",
+            "mb3ic16ih5iw6oc18oh4ow4kh4sh2ph3pw2"})
         for (const Pass pass : all_passes)
           for (const DType dtype : dtypes) {
             ConvProblem p = blocked(text, pass, *device, dtype);
@@ -420,6 +422,7 @@ TEST(Winograd, SaysWhyItRefuses) {
   ConvProblem p = problem("ic16ih8oc16oh8kh3ph1");
   EXPECT_EQ(reason(p), "");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh3sh2ph1")), "");
+  EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh4sh2ph1")), "");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4kh5sh2ph2")), "needs stride 1, has 2x2");
   EXPECT_EQ(reason(problem("ic16ih8oc16oh4ow8kh3sh2sw1ph1pw1")), "needs stride 1, has 2x1");
   EXPECT_EQ(reason(problem("ic16ih9oc16oh9kh3dh1ph2")), "");
