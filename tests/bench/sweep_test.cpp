@@ -48,7 +48,7 @@ TEST(SweepAxes, OfARecurrentLayer) {
             (Values{"gru:l2t5mb7sic8slc8dhc8dic8:bi"}));
   for (const char* bad : {"c=1", "k=1", "r=3", "stride=1", "layout=nchw"})
     EXPECT_THROW(parse_axis(bad, Swept::recurrent_layer), InputError) << bad;
-  EXPECT_THROW(parse_axis("t=1"), InputError);
+  EXPECT_THROW(parse_axis("i=1"), InputError);
 }
 
 // The texts of all points.
