@@ -48,8 +48,9 @@ struct PoolDesc {
   std::int64_t x_depth = 1, y_depth = 1;
   std::int64_t window_d = 1, stride_d = 1, pad_d = 0;
 
-  constexpr std::int64_t x_rows() const { return x.h / x_depth; }  // of a slice
-  constexpr std::int64_t y_rows() const { return y.h / y_depth; }
+  // Of a slice. Short rows notice a division.
+  constexpr std::int64_t x_rows() const { return x_depth == 1 ? x.h : x.h / x_depth; }
+  constexpr std::int64_t y_rows() const { return y_depth == 1 ? y.h : y.h / y_depth; }
   constexpr std::int64_t window_elements() const { return window_d * window_h * window_w; }
 
   // Bytes that the forward pass saves for the backward pass: the index of the maximum, the first of

@@ -45,8 +45,9 @@ PoolRange OutputsInside(std::int64_t element, std::int64_t stride, std::int64_t 
 // Output positions whose windows hold the input position `reach` - pad.
 PoolRange OutputsReaching(std::int64_t reach, std::int64_t stride, std::int64_t window,
                           std::int64_t out) {
-  return {std::max<std::int64_t>(0, reach - window + stride) / stride,
-          std::min(out, reach / stride + 1)};
+  const std::int64_t first = std::max<std::int64_t>(0, reach - window + stride);
+  if (stride == 1) return {first, std::min(out, reach + 1)};
+  return {first / stride, std::min(out, reach / stride + 1)};
 }
 
 PoolRange SlicesInside(const PoolDesc& pool, std::int64_t z) {
@@ -251,13 +252,13 @@ void RunForwardPool(const PoolJob& job, std::int64_t row) {
   const PoolDesc& pool = job.pool;
   const std::int64_t lanes = lanes_of(pool.x), plane = row / pool.y.h;
   const std::int64_t to = row * pool.y.w * lanes, p = row % pool.y.h;
-  const std::int64_t z = p / pool.y_rows();
+  const std::int64_t z = pool.y_depth == 1 ? 0 : p / pool.y_rows();
   ForwardPoolRow<T>{pool,
                     z,
-                    p % pool.y_rows(),
+                    p - z * pool.y_rows(),
                     lanes,
                     SlicesInside(pool, z),
-                    RowsInside(pool, p % pool.y_rows()),
+                    RowsInside(pool, p - z * pool.y_rows()),
                     pool.x_rows() * pool.x.w * lanes,
                     static_cast<const T*>(job.from) + plane * pool.x.h * pool.x.w * lanes,
                     static_cast<T*>(job.to) + to,
@@ -271,9 +272,10 @@ void RunBackwardPool(const PoolJob& job, std::int64_t row) {
   const PoolDesc& pool = job.pool;
   const std::int64_t lanes = lanes_of(pool.x);
   const std::int64_t from = row / pool.x.h * pool.y.h * pool.y.w * lanes, h = row % pool.x.h;
+  const std::int64_t d = pool.x_depth == 1 ? 0 : h / pool.x_rows();
   BackwardPoolRow<T>{pool,
-                     h / pool.x_rows(),
-                     h % pool.x_rows(),
+                     d,
+                     h - d * pool.x_rows(),
                      lanes,
                      static_cast<const T*>(job.from) + from,
                      pool.kind == PoolKind::max ? job.index + from : nullptr,
