@@ -169,12 +169,8 @@ Report full_report(const TuneTable& table) {
   const auto exact = [](double value) { return Cell(value, ""); };
   for (const LayerResult& layer : table.layers) {
     const Problem& p = layer.layer.problem;
-    std::vector<Cell> row{layer.layer.name,
-                          layer.layer.text(),
-                          to_string(layer.layer.pass()),
-                          extras_of(p),
-                          to_string(p.dtype()),
-                          layer.layer.count};
+    std::vector<Cell> row{layer.layer.name, layer.layer.text(),   to_string(layer.layer.pass()),
+                          extras_of(p),     to_string(p.dtype()), layer.layer.count};
     row.resize(report.columns.size());
     if (layer.chosen) {
       const Candidate& c = chosen_of(layer);
