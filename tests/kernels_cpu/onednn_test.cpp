@@ -70,6 +70,21 @@ TEST_F(OneDnn, WinogradAgreesWithTheReference) {
   EXPECT_TRUE(winograd->refuse(problem("mb2ic32ih14oc32kh3sh2ph1"), *device_));
 }
 
+// In width it may differ.
+TEST_F(OneDnn, WinogradRefusesOtherPaddingBelowThanAboveInBackwardData) {
+  const ConvAlgo* winograd = registry_.find(DeviceKind::cpu, "onednn.winograd");
+  if (winograd == nullptr) GTEST_SKIP() << "oneDNN 3.x has no Winograd";
+  if (device_->info().isa != "avx512") GTEST_SKIP() << "oneDNN's Winograd needs avx512";
+  for (const Pass pass : all_passes) {
+    ConvProblem p = problem("mb1ic32ih13oc32oh12kh3ph0");
+    p.pass = pass;
+    EXPECT_EQ(check_layouts(*winograd, p, 1e-4) > 0, pass != Pass::backward_data);
+    p = problem("mb1ic32ih13oc32oh11ow12kh3ph0");
+    p.pass = pass;
+    EXPECT_GT(check_layouts(*winograd, p, 1e-4), 0);
+  }
+}
+
 TEST_F(OneDnn, FusesTheEpilogueAndAccumulates) {
   ConvProblem p = problem(plain);
   p.epilogue = {.bias = true, .residual = true, .relu = true};
