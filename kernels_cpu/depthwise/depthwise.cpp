@@ -179,7 +179,10 @@ Depthwise plan_depthwise(const ConvProblem& original, const DeviceInfo& device) 
   d.out = view_of(data ? p.x_desc() : p.y_desc());
   d.multiplier = p.k / p.c;
   d.lanes = tile_shape(p.dtype).lanes;
-  const i64 channels = (data ? p.x_desc() : p.y_desc()).padded_c();
+  // x in nhwc has no lanes beyond its channels, even if y has.
+  const i64 channels = data                     ? p.x_desc().padded_c()
+                       : is_blocked(p.x_layout) ? p.y_desc().padded_c()
+                                                : p.k;
   d.vectors = ceil_div(channels, d.lanes);
   d.last_lanes = channels - (d.vectors - 1) * d.lanes;
   const Lines lines = lines_of(width_of(p));
