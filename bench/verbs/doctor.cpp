@@ -235,6 +235,7 @@ void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& fin
   for (const std::string& isa : supported_isas()) {
     DeviceInfo with_isa = info;
     with_isa.isa = isa;
+    cpu::set_matrix_unit(with_isa);
     std::vector<Roof> roofs;
     if (Store::exists(path)) try {
         roofs = Store(path, Store::Open::existing).roofs(with_isa);

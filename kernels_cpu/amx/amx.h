@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "conv/device.h"
 
@@ -30,11 +31,17 @@ inline constexpr std::string_view amx_unit = "amx", emulated_amx_unit = "amx emu
 std::string matrix_unit(std::string_view isa);
 
 // A device's, as it was when the device was made. It stands among the libraries that results depend
-// on, where there is one.
+// on, where there is one. The second writes it for the device's instruction set.
 inline constexpr const char* matrix_unit_key = "matrix_unit";
 inline std::string_view matrix_unit(const DeviceInfo& device) {
   const auto unit = device.libraries.find(matrix_unit_key);
   return unit == device.libraries.end() ? std::string_view{} : std::string_view{unit->second};
+}
+
+inline void set_matrix_unit(DeviceInfo& device) {
+  device.libraries.erase(matrix_unit_key);
+  if (std::string unit = matrix_unit(device.isa); !unit.empty())
+    device.libraries[matrix_unit_key] = std::move(unit);
 }
 
 }  // namespace convlab::cpu

@@ -154,8 +154,7 @@ DeviceInfo describe(const Isa& isa, int threads, const OtherMachine& other) {
 #if CONVLAB_HAVE_ONEDNN
   info.libraries["onednn"] = cpu::onednn_version();
 #endif
-  if (std::string unit = cpu::matrix_unit(isa.name); !unit.empty())
-    info.libraries[cpu::matrix_unit_key] = std::move(unit);
+  cpu::set_matrix_unit(info);
   info.memory_bytes = usable_memory();
   info.libraries["openblas"] = openblas_info().text();
   return info;
