@@ -44,7 +44,7 @@ HWY_INLINE bool UnrolledWhile(F&& f) {
 template <int kMost, class F>
 HWY_INLINE void WithConstant(std::int64_t value, F&& f) {
   [&]<int... i>(std::integer_sequence<int, i...>) CONVLAB_INLINE_LAMBDA {
-    ((value == i + 1 ? (f(Index<i + 1>()), true) : false) || ...);
+    static_cast<void>(((value == i + 1 ? (f(Index<i + 1>()), true) : false) || ...));
   }
   (std::make_integer_sequence<int, kMost>());
 }
