@@ -134,11 +134,7 @@ std::size_t keys_beginning(const ArrayFile& file, const std::string& prefix) {
 // A file's own rounding to f32 is up to 6e-8. The error in f32 depends on the net's conditioning,
 // which PyTorch's own error in f32 measures; Winograd may lose a further digit.
 double tolerance(DType dtype, const ArrayFile& file) {
-  if (dtype == DType::f64) return 2e-7;
-  // Where PyTorch's own f32 differs this much, rounding decides on which side of 0 a ReLU's input
-  // lies, and another algorithm may decide otherwise.
-  const double f32_error = std::stod(file.metadata.at("f32_error"));
-  return f32_error > 1e-3 ? 1 : 20 * f32_error;
+  return dtype == DType::f64 ? 2e-7 : 20 * std::stod(file.metadata.at("f32_error"));
 }
 
 const std::vector<Setting> settings{

@@ -10,8 +10,9 @@ is torchvision's own code that runs; the others are written here from their pape
 PyTorch computes in double, from values that float16 holds exactly, and what it gives is stored as
 float32: the one rounding in these files. Seeds are searched for data where no input of a ReLU is
 near zero and no maximum is near another, since there the gradient jumps, and rounding in another
-order would show as a large difference. The metadata's f32_error is the largest relative difference
-of any tensor when PyTorch itself computes in float32.
+order would show as a large difference. The metadata's f32_error is the largest relative difference of
+any tensor when PyTorch itself computes in float32, also with F32_NOISE in the input. If the first seed
+found has more than F32_GOAL, the best of CANDIDATES is taken.
 
 Keys of a file, <name> as in state_dict():
   input, labels or targets
@@ -37,6 +38,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MARGIN = 5e-5  # of a tensor's root mean square
+F32_NOISE = 1e-6  # about what a Winograd or FFT convolution rounds
+F32_GOAL, CANDIDATES = 1e-3, 12
 
 # ---- Nets that torchvision does not have ----
 
@@ -686,21 +689,33 @@ NETS = {
 }
 
 
+def f32_error(net, given, update, expected, noise):
+    x = given["input"]
+    noise = 1 + noise * torch.randn(x.shape, dtype=x.dtype, generator=torch.manual_seed(1))
+    got, _ = compute(net, given | {"input": x * noise}, update, torch.float32)
+    return max(((got[k] - t).norm() / t.norm()).item() for k, t in expected.items() if t.any())
+
+
 def write(name, folder, make, shape, outputs, divisor=1, scale=1.0, regression=False, update=None):
     torch.manual_seed(0)
     net = make()
     if divisor > 1:
         shrink(net, divisor, outputs)
         net.eval()(torch.zeros(shape))
-    for seed in range(1, 100):
+    found = []
+    for seed in range(1, 200):
         given = draw(net.double(), shape, outputs, scale, regression, seed)
         tensors, margin = compute(net, given, update, torch.float64)
-        if margin >= MARGIN:
+        if margin < MARGIN:
+            continue
+        noises = (0, F32_NOISE, -F32_NOISE)
+        error = max(f32_error(net, given, update, tensors, noise) for noise in noises)
+        found.append((error, seed, margin, given, tensors))
+        if error <= F32_GOAL or len(found) == CANDIDATES:
             break
-    else:
+    if not found:
         sys.exit(f"{name}: no seed keeps clear of the kinks by {MARGIN}")
-    in_f32, _ = compute(net, given, update, torch.float32)
-    error = max(((in_f32[k] - t).norm() / t.norm()).item() for k, t in tensors.items() if t.any())
+    error, seed, margin, given, tensors = min(found, key=lambda candidate: candidate[:2])
     tensors = {key: stored(key, t) for key, t in (given | tensors).items()}
     metadata = {
         "net": name,
