@@ -145,7 +145,7 @@ Graph decoder(std::int64_t batch) {
   Graph net("decoder");
   Tensor skipped = input(net, {batch, 3, 6, 5})
                        .conv("stem", {.filters = 8, .kernel = 3, .pad = 1})
-                       .layer_norm("stem.norm");
+                       .layer_norm("stem.norm", 1e-2);
   Tensor x = skipped.conv("down", {.filters = 12, .kernel = 2, .stride = 2}).relu("down.relu");
   const Tensor up =
       x.conv_transpose("up", {.filters = 8, .kernel = {2, 3}, .stride = 2, .output_pad = {0, 0}});
