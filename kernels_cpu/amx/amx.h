@@ -26,7 +26,7 @@ const AmxSupport& amx_support();
 inline constexpr std::string_view amx_unit = "amx", emulated_amx_unit = "amx emulated";
 
 // The unit that bf16 products use with this instruction set in force; empty if there is none.
-// CONVLAB_AMX=emulated asks for the emulation, on any CPU, and CONVLAB_AMX=off for neither;
+// CONVLAB_AMX=emulated selects the emulation, on any CPU. CONVLAB_AMX=off disables both. Throws
 // InputError for other values.
 std::string matrix_unit(std::string_view isa);
 

@@ -44,12 +44,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const StridePhase phase = phases.phase[block.phase];
   if (block.unit >= phase.planes.units) return;
   const Job job(phases, block);
+  Slices<B::in_planes> slices(job, phase);
   const int first_row = (out.channels_are_rows ? block.channels : block.others) * Tile::rows;
   const int first_column = (out.channels_are_rows ? block.others : block.channels) * Tile::columns;
   Loader<A, Tile::rows, Tile::depth, Tile::threads, DepthMajor<Tile::row_pitch>> load_a(
-      a, phase, block, first_row);
+      a, phase, block, slices.first_term(), first_row);
   Loader<B, Tile::columns, Tile::depth, Tile::threads, DepthMajor<Tile::column_pitch>> load_b(
-      b, phase, block, first_column);
+      b, phase, block, slices.first_term(), first_column);
 
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
   // Neighbours share their columns, the next pairs their rows: so a vector load from either operand
@@ -63,12 +64,11 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     return shared + unsigned(slice) % Tile::stages * Tile::stage;
   };
   constexpr int b_tile = Tile::depth * Tile::row_pitch;
-  Slices<B::in_planes> slices(job, phase);
   const auto fetch = [&](int slice) {
     if (slice < job.end_slice) {
-      const Slice next = slices.take(slice);
-      load_a.issue(next, stage_of(slice));
-      load_b.issue(next, stage_of(slice) + b_tile);
+      load_a.issue(slices.next(slice), stage_of(slice));
+      load_b.issue(slices.next(slice), stage_of(slice) + b_tile);
+      if (slices.advance()) load_a.next_plane(), load_b.next_plane();
     }
     cp_async_commit();
   };

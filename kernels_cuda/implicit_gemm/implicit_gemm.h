@@ -226,11 +226,6 @@ struct Operand {
   BlockOrigin origin;
 };
 
-// A slice of the depth: of all terms together, or of one of them.
-struct Slice {
-  int number, term;
-};
-
 // Shared memory with a row for each step of the depth. Copies of four bytes may go down a column:
 // for them `pitch` is 4 more than a multiple of 32.
 template <int pitch>
@@ -261,8 +256,9 @@ class Loader {
 
  public:
   __device__ Loader(const Operand& operand, const StridePhase& phase, const Block& block,
-                    int first_row)
+                    int first_term, int first_row)
       : operand_(operand), phase_(phase) {
+    if constexpr (Operand::in_planes) plane_ = operand.data + first_term * operand.origin.term;
     const int origin = operand.origin.of(block);
     const int lane = int(threadIdx.x) % lanes, group = int(threadIdx.x) / lanes;
     const int row = along_rows ? lane * vector : group;
@@ -278,14 +274,12 @@ class Loader {
   }
 
   // Looks up the terms of the slice's steps along the depth, and copies their elements.
-  __device__ void issue(Slice slice, T* tile) const {
+  __device__ void issue(int slice, T* tile) const {
     constexpr int bytes = vector * int(sizeof(T));
     Place steps[own_depth];
 #pragma unroll
-    for (int i = 0; i < own_depth; ++i) {
-      steps[i] = operand_.depth.at(slice.number * depth + depth_ + i * depth_step, phase_);
-      if constexpr (Operand::in_planes) steps[i].offset += slice.term * operand_.origin.term;
-    }
+    for (int i = 0; i < own_depth; ++i)
+      steps[i] = operand_.depth.at(slice * depth + depth_ + i * depth_step, phase_);
 #pragma unroll
     for (int i = 0; i < own_depth; ++i)
 #pragma unroll
@@ -298,14 +292,25 @@ class Loader {
         // Swizzled permutes alike in rows that are a multiple of 8 apart.
         static_assert(row_step % 8 == 0);
         const int to = shared_ + Layout::at(j * row_step, i * depth_step);
-        cp_async<bytes>(tile + to, operand_.data + (rows_[j].offset + steps[i].offset),
-                        valid ? bytes : 0);
+        cp_async<bytes>(tile + to, data() + (rows_[j].offset + steps[i].offset), valid ? bytes : 0);
       }
   }
 
+  __device__ void next_plane() {
+    if constexpr (Operand::in_planes) plane_ += operand_.origin.term;
+  }
+
  private:
+  __device__ const T* data() const {
+    if constexpr (Operand::in_planes)
+      return plane_;
+    else
+      return operand_.data;
+  }
+
   const Operand& operand_;
   const StridePhase& phase_;
+  const T* plane_;  // of the next slice, if the operand is in planes
   int depth_, shared_;
   Place rows_[own_rows];
 };
@@ -323,25 +328,26 @@ struct Job {
   }
 };
 
-// The slices one after the other.
+// A job's slices one after the other, counted from the beginning of their plane if the operands are
+// in planes.
 template <bool in_planes>
 class Slices {
  public:
   __device__ Slices(const Job& job, const StridePhase& phase)
-      : slices_(phase.slices), next_{job.first_slice, 0} {
-    if (in_planes) next_ = {job.first_slice % slices_, job.first_slice / slices_};
-  }
-  // `number` counts those of all terms.
-  __device__ Slice take(int number) {
-    if constexpr (!in_planes) return {number, 0};
-    const Slice taken = next_;
-    if (++next_.number == slices_) next_.number = 0, ++next_.term;
-    return taken;
+      : slices_(phase.slices),
+        next_(in_planes ? job.first_slice % slices_ : job.first_slice),
+        first_term_(in_planes ? job.first_slice / slices_ : 0) {}
+  __device__ int first_term() const { return first_term_; }
+  __device__ int next(int slice) const { return in_planes ? next_ : slice; }
+  // Whether that was the plane's last.
+  __device__ bool advance() {
+    if (!in_planes || ++next_ < slices_) return false;
+    next_ = 0;
+    return true;
   }
 
  private:
-  int slices_;
-  Slice next_;
+  int slices_, next_, first_term_;
 };
 
 // --- 3xTF32

@@ -125,23 +125,25 @@ __global__ void __launch_bounds__(threads, 2)
   const StridePhase phase = phases.phase[block.phase];
   if (block.unit >= phase.planes.units) return;
   const Job job(phases, block);
+  Slices<B::in_planes> slices(job, phase);
   const int first_row = (out.channels_are_rows ? block.channels : block.others) * rows;
   const int first_column = (out.channels_are_rows ? block.others : block.channels) * columns;
-  Loader<A, rows, Left::units, threads, typename Left::Layout> load_a(a, phase, block, first_row);
-  Loader<B, columns, Right::units, threads, typename Right::Layout> load_b(b, phase, block,
-                                                                           first_column);
+  Loader<A, rows, Left::units, threads, typename Left::Layout> load_a(
+      a, phase, block, slices.first_term(), first_row);
+  Loader<B, columns, Right::units, threads, typename Right::Layout> load_b(
+      b, phase, block, slices.first_term(), first_column);
 
   constexpr int high = rows / 32, wide = columns / 32;  // of a warp's quarter, in units of 16
   const int warp = int(threadIdx.x) / 32;
   const int row = warp % 2 * (rows / 2), column = warp / 2 * (columns / 2);
   float sums[high][2 * wide][4]{};
 
-  Slices<B::in_planes> slices(job, phase);
   for (int i = 0; i < stages - 1; ++i) {
     if (job.first_slice + i < job.end_slice) {
-      const Slice first = slices.take(job.first_slice + i);
+      const int first = slices.next(job.first_slice + i);
       load_a.issue(first, shared + i * stage_elements);
       load_b.issue(first, shared + i * stage_elements + Left::elements);
+      if (slices.advance()) load_a.next_plane(), load_b.next_plane();
     }
     cp_async_commit();
   }
@@ -150,10 +152,11 @@ __global__ void __launch_bounds__(threads, 2)
     cp_async_wait<stages - 2>();
     __syncthreads();  // this slice has arrived, and all threads are done with the last one
     if (slice + stages - 1 < job.end_slice) {
-      const Slice next = slices.take(slice + stages - 1);
+      const int next = slices.next(slice + stages - 1);
       T* const free = shared + (stage + stages - 1) % stages * stage_elements;
       load_a.issue(next, free);
       load_b.issue(next, free + Left::elements);
+      if (slices.advance()) load_a.next_plane(), load_b.next_plane();
     }
     cp_async_commit();
     const T* const tile_a = shared + stage * stage_elements;

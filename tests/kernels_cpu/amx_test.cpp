@@ -1,4 +1,4 @@
-// AMX's tiles: the emulation against the hardware, bit for bit, and what asks for which.
+// AMX's tiles: the emulation against the hardware, bit for bit, and which one is selected.
 #include "kernels_cpu/amx/amx.h"
 
 #include <gtest/gtest.h>

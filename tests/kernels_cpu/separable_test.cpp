@@ -72,8 +72,7 @@ SeparableProblem problem_of(const std::string& depthwise, std::int64_t filters, 
   return s;
 }
 
-// The buffers of a run have exactly the size that is asked for, and are NaN where they may be
-// garbage.
+// Each buffer has exactly the size that the plan requires. What the plan must not read is NaN.
 void expect_right(const SeparableProblem& s, Device& device, const DeviceInfo& info) {
   const ConvProblem &d = s.depthwise, &p = s.pointwise;
   const auto x = integers(d.n * d.c * d.h * d.w, 1), w = integers(d.filter_elements(), 2),
