@@ -3,7 +3,6 @@
 // executor or on a card.
 #include <gtest/gtest.h>
 
-#include <stdexcept>
 
 #include "kernels_cpu/cpu.h"
 #include "tests/kernels_cuda/one_algo.h"
@@ -58,11 +57,6 @@ class CudaNets : public testing::TestWithParam<SmallNet> {
   void SetUp() override {
     if (const std::string obstacle = cuda_obstacle(); !obstacle.empty()) GTEST_SKIP() << obstacle;
     card_ = make_cuda_device();
-    try {
-      plan(Mode::training, "direct", Layout::nchw, DType::f32);
-    } catch (const std::logic_error& nothing_takes_a_layer) {
-      GTEST_SKIP() << "on CUDA " << nothing_takes_a_layer.what();
-    }
   }
 
   // On the card by one algorithm in one layout, on the CPU by the definition, in the same data
