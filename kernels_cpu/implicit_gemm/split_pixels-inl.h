@@ -146,7 +146,7 @@ struct TermPair {
 template <int kTerms>
 constexpr TermPair kProducts[] = {{1, 0}, {0, 0}, {0, 1}};
 template <>
-constexpr TermPair kProducts<3>[] = {{2, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}};
+inline constexpr TermPair kProducts<3>[] = {{2, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}};
 
 // The registers: sums 0 to 3, two tiles of A, two tiles of B.
 constexpr int kTileA = 4, kTileB = 6;
