@@ -183,6 +183,7 @@ struct DirectFilter {
   int warps;
   int split;  // parts of the pixels
   int tile_h, tile_w;
+  int tiles_down, tiles_across;  // of a slice
   int max_channels;  // of a block's columns
   Box box, dy_box;
   int x_elements;  // of shared memory, dy's follow

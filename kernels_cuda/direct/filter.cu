@@ -53,26 +53,27 @@ __global__ void __launch_bounds__(256, 2)
   const int channels = min(d.channels, (min(column0 + 32 * J, all_columns) - 1) / taps + 1) - c0;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
 
-  const int down = (d.dy.h + d.tile_h - 1) / d.tile_h, across = (d.dy.w + d.tile_w - 1) / d.tile_w;
   const Range slices = d.slices_of(t);
   const int slice_count = slices.end - slices.begin;
-  const std::int64_t tiles = std::int64_t(d.n) * slice_count * down * across;
+  const std::int64_t tiles = std::int64_t(d.n) * slice_count * d.tiles_down * d.tiles_across;
   const int part = int(blockIdx.z);
-  const std::int64_t begin = tiles * part / d.split, end = tiles * (part + 1) / d.split;
+  const int begin = int(tiles * part / d.split), end = int(tiles * (part + 1) / d.split);
   const int buffer = d.x_elements + tile_k * gradient_plane<A>;
   const int stride_w = UnitStride ? 1 : d.stride_w;
 
-  const T* const x_group = x + std::int64_t(group * d.channels + c0) * d.x.channel;
-  const T* const dy_group = dy + std::int64_t(group * d.filters + k0) * d.dy.channel;
-  const auto stage_tile = [&](std::int64_t tile, A* to) {
-    const int slice = int(tile / (down * across)), index = int(tile % (down * across));
+  const auto stage_tile = [&](int tile, A* to) {
+    const int row = tile / d.tiles_across, q = tile % d.tiles_across * d.tile_w;
+    const int slice = row / d.tiles_down, p = row % d.tiles_down * d.tile_h;
     const int n = slice / slice_count, z = slices.begin + slice % slice_count;
-    const int p = index / across * d.tile_h, q = index % across * d.tile_w;
     const int x_slice = z * d.stride_d - d.pad_d + t * d.dilation_d;
-    stage(d.x, x_group + n * d.x.image + x_slice * d.x.slice(), channels, channels,
-          p * d.stride_h - d.pad_h, q * d.stride_w - d.pad_w, d.box, to);
-    stage(d.dy, dy_group + n * d.dy.image + z * d.dy.slice(), tile_k, d.filters - k0, p, q,
-          d.dy_box, to + d.x_elements);
+    stage(d.x,
+          x + n * d.x.image + std::int64_t(group * d.channels + c0) * d.x.channel +
+              x_slice * d.x.slice(),
+          channels, channels, p * d.stride_h - d.pad_h, q * d.stride_w - d.pad_w, d.box, to);
+    stage(d.dy,
+          dy + n * d.dy.image + std::int64_t(group * d.filters + k0) * d.dy.channel +
+              z * d.dy.slice(),
+          tile_k, d.filters - k0, p, q, d.dy_box, to + d.x_elements);
   };
 
   int offset[J];  // in the box, of the tile's first pixel
@@ -87,36 +88,34 @@ __global__ void __launch_bounds__(256, 2)
   if (begin < end) stage_tile(begin, shared);
   cp_async_commit();
   int turn = 0;
-  for (std::int64_t tile = begin; tile < end; ++tile, turn ^= 1) {
+  for (int tile = begin; tile < end; ++tile, turn ^= 1) {
     if (tile + 1 < end) stage_tile(tile + 1, shared + (turn ^ 1) * buffer);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads();
     const A* const box = shared + turn * buffer;
     const A* gradient = box + d.x_elements + warp * K * gradient_plane<A>;
-    const A* row[J];
-#pragma unroll
-    for (int j = 0; j < J; ++j) row[j] = box + offset[j];
+    const A* pixel = box;  // of the first tap
     for (int p = 0; p < d.tile_h; ++p) {
+#pragma unroll 1
       for (int q = 0; q < d.tile_w; q += step, gradient += step) {
-        Quad<A> g[K];
+        A value[step][J];
 #pragma unroll
-        for (int i = 0; i < K; ++i) g[i] = load_shared<Quad<A>>(gradient + i * gradient_plane<A>);
+        for (int v = 0; v < step; ++v)
 #pragma unroll
-        for (int v = 0; v < step; ++v) {
-          A value[J];
+          for (int j = 0; j < J; ++j)
+            value[v][j] = load_shared<A>(pixel + offset[j] + v * stride_w);
 #pragma unroll
-          for (int j = 0; j < J; ++j) value[j] = load_shared<A>(row[j] + v * stride_w);
+        for (int i = 0; i < K; ++i) {
+          const auto g = load_shared<Quad<A>>(gradient + i * gradient_plane<A>);
 #pragma unroll
-          for (int i = 0; i < K; ++i)
+          for (int v = 0; v < step; ++v)
 #pragma unroll
-            for (int j = 0; j < J; ++j) sum[i][j] += g[i].at[v] * value[j];
+            for (int j = 0; j < J; ++j) sum[i][j] += g.at[v] * value[v][j];
         }
-#pragma unroll
-        for (int j = 0; j < J; ++j) row[j] += step * stride_w;
+        pixel += step * stride_w;
       }
-#pragma unroll
-      for (int j = 0; j < J; ++j) row[j] += next_row;
+      pixel += next_row;
     }
     __syncthreads();
   }
@@ -231,6 +230,8 @@ DirectFilter::DirectFilter(const ConvProblem& p, const DeviceInfo& card, DirectK
       split(split_),
       tile_h(0),
       tile_w(0),
+      tiles_down(0),
+      tiles_across(0),
       max_channels(0),
       x_elements(0),
       shared_bytes(0) {
@@ -244,6 +245,7 @@ DirectFilter::DirectFilter(const ConvProblem& p, const DeviceInfo& card, DirectK
   max_channels = std::min(channels, most_channels);
   const auto lay_out = [&](int rows, int width) {
     tile_h = rows, tile_w = width;
+    tiles_down = int(ceil_div(dy.h, tile_h)), tiles_across = int(ceil_div(dy.w, tile_w));
     box.h = (tile_h - 1) * stride_h + (r - 1) * dilation_h + 1;
     box.w = (tile_w - 1) * stride_w + (s - 1) * dilation_w + 1;
     int best = 33;

@@ -24,7 +24,7 @@ constexpr std::int64_t part_pixels = 256;  // of a block's sums over pixels: 32 
 struct Pixels {
   std::int64_t count, channels;
   std::int64_t plane, image_step;  // pixels of an image, elements of an image
-  std::int64_t channel_step, pixel_step;
+  std::int64_t channel_step;
   bool inner;
   double epsilon;
 
@@ -34,14 +34,15 @@ struct Pixels {
         plane(t.h * t.w),
         image_step(t.c * t.h * t.w),
         channel_step(channels_inner(t) ? 1 : t.h * t.w),
-        pixel_step(channels_inner(t) ? t.c : 1),
         inner(channels_inner(t)),
         epsilon(eps) {}
 
   std::int64_t parts() const { return ceil_div(count, part_pixels); }
+  template <bool inner>
   __device__ std::int64_t offset(std::int64_t pixel) const {
+    if constexpr (inner) return pixel * channels;
     const std::int64_t image = pixel / plane;
-    return image * image_step + (pixel - image * plane) * pixel_step;
+    return image * image_step + pixel - image * plane;
   }
 };
 
@@ -61,7 +62,7 @@ struct Share {
   template <class F>
   __device__ void for_each(const Pixels& p, F f) const {
     if (!valid) return;
-    const std::int64_t offset = p.offset(pixel);
+    const std::int64_t offset = p.template offset<inner>(pixel);
     for (std::int64_t c = first; c < p.channels; c += step) f(c, offset + c * p.channel_step);
   }
 
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(32 * warps)
     if (c < p.channels)
       for (std::int64_t pixel = begin + (inner ? y_thread : x_thread); pixel < end;
            pixel += inner ? warps : 32) {
-        const std::int64_t i = p.offset(pixel) + c * p.channel_step;
+        const std::int64_t i = p.template offset<inner>(pixel) + c * p.channel_step;
         T value = x[i];
         if (moments != nullptr) value = (value - moments[pixel].mean) * moments[pixel].inverse;
         product += dy[i] * value;

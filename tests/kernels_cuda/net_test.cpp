@@ -3,7 +3,6 @@
 // executor or on a card.
 #include <gtest/gtest.h>
 
-
 #include "kernels_cpu/cpu.h"
 #include "tests/kernels_cuda/one_algo.h"
 #include "tests/nets/net_lab.h"
