@@ -18,6 +18,7 @@ namespace convlab::cuda {
 namespace {
 
 constexpr int warps = 8;
+constexpr int blocks = 4;  // a multiprocessor: left to itself, the compiler spills to get more
 constexpr std::int64_t part_pixels = 256;  // of a block's sums over pixels: 32 a thread at most
 
 // The tensor as pixels of all images.
@@ -50,11 +51,12 @@ struct Pixels {
 template <bool inner>
 struct Share {
   static constexpr int pixels = inner ? warps : 32;  // of a block
-  std::int64_t pixel, first, step;
+  std::int64_t pixel, offset, first, step;
   bool valid;
 
   __device__ Share(const Pixels& p, std::int64_t group)
       : pixel(group * pixels + (inner ? threadIdx.y : threadIdx.x)),
+        offset(p.template offset<inner>(pixel)),
         first(inner ? threadIdx.x : threadIdx.y),
         step(inner ? 32 : warps),
         valid(pixel < p.count) {}
@@ -62,7 +64,6 @@ struct Share {
   template <class F>
   __device__ void for_each(const Pixels& p, F f) const {
     if (!valid) return;
-    const std::int64_t offset = p.template offset<inner>(pixel);
     for (std::int64_t c = first; c < p.channels; c += step) f(c, offset + c * p.channel_step);
   }
 
@@ -103,7 +104,7 @@ __device__ Moments<T> moments_of(const Pixels& p, const Share<inner>& share, con
 
 // y is null: writes moments only.
 template <class T, bool inner>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(32 * warps, blocks)
     norm_forward(Pixels p, const T* x, const T* scale, const T* shift, T* y, Moments<T>* moments) {
   const std::int64_t groups = (p.count + Share<inner>::pixels - 1) / Share<inner>::pixels;
   for (std::int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(32 * warps)
 
 // In place: a thread reads all that it writes before it writes.
 template <class T, bool inner>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(32 * warps, blocks)
     norm_backward(Pixels p, const T* x, const T* dy, const T* scale, const Moments<T>* moments,
                   T* dx) {
   const std::int64_t groups = (p.count + Share<inner>::pixels - 1) / Share<inner>::pixels;
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(32 * warps)
 
 // sums[part][0][c] = the part's sum of dy xhat, or of dy x without moments; [1] that of dy.
 template <class T, bool inner>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(32 * warps, blocks)
     sum_pixels(Pixels p, const T* x, const T* dy, const Moments<T>* moments, double* sums) {
   SHARED(T, partial, [2][warps][33]);
   constexpr int channels = inner ? 32 : warps;  // of a block
