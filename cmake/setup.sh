@@ -23,7 +23,7 @@ log_with_progress() {
 }
 
 # stage "what happens" COMMAND...: one line on stderr that names the log, then progress; the output
-# appended to $log; on failure the log's tail.
+# appended to $log; on failure the log's tail, on success the time if it was long.
 stage() {
   local what=$1 start=$SECONDS
   shift
@@ -36,7 +36,10 @@ stage() {
   status=$?
   exec {log_input}>&-
   wait "$writer"  # until all is in the log
-  ((status)) || return 0
+  if ((status == 0)); then
+    ((SECONDS - start < 60)) || say "$what took $((SECONDS - start)) s"
+    return 0
+  fi
   say "$what failed after $((SECONDS - start)) s; the end of $log:"
   tail -n 30 "$log" >&2
   return 1
