@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Races `convlab time` against PyTorch: rounds in which each runs every case in a process of its own.
+"""Races `convlab time` against PyTorch, and in inference OpenVINO and ONNX Runtime on PyTorch's net:
+rounds in which each runs every case in a process of its own.
 
   bench/peers/compare.py --log race.jsonl --rounds 3            all cases
   bench/peers/compare.py --log race.jsonl --case vgg16:16:train --way eager-nhwc
+  bench/peers/compare.py --log race.jsonl --case mobilenet_v2:1:infer --way openvino --way onnxruntime
   bench/peers/compare.py --log race.jsonl --rounds 0            only the table, in Markdown
 
 Each run is appended to the log, and the table is made of all that it holds: a long race can be run
-in parts. Within a round the order is rotated; a ratio is PyTorch's time over convlab's of the same
+in parts. Within a round the order is rotated; a ratio is a peer's time over convlab's of the same
 round, and the table has their median. Tune first (`convlab tune NET --batch N`); run with a Python
-that has torch and torchvision.
+that has torch and torchvision, and for those ways openvino, and onnxruntime with onnx.
 """
 
 import argparse
@@ -37,7 +39,11 @@ WAYS = {
     "freeze-nhwc": ["--way", "freeze", "--channels-last"],
     "compile-nchw": ["--way", "compile"],
     "compile-nhwc": ["--way", "compile", "--channels-last"],
+    "openvino": ["--way", "openvino"],
+    "onnxruntime": ["--way", "onnxruntime"],
 }
+COMPILERS = {"freeze": "freeze", "compile": "compile", "openvino": "OpenVINO",
+             "onnxruntime": "ONNX Runtime"}
 
 
 def run(command, environment):
@@ -83,7 +89,7 @@ def run_pytorch(args, net, batch, train, way):
 def race(args, case, number):
     net, batch, mode = case.split(":")
     train = mode == "train"
-    ways = [way for way in args.way if not (train and way.startswith("freeze"))]
+    ways = [way for way in args.way if not train or way.startswith(("eager", "compile"))]
     runners = ["convlab", *ways]
     turn = number % len(runners)
     for runner in runners[turn:] + runners[:turn]:
@@ -125,8 +131,8 @@ def fastest(runners, beginning):
 def table(log):
     rows = [
         "| case | convlab images/s | PyTorch images/s | ratio (least, greatest) | without update "
-        "| freeze | compile | convlab MiB | PyTorch MiB | rounds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(COMPILERS.values())} | convlab MiB | PyTorch MiB | rounds |",
+        "|---" * (8 + len(COMPILERS)) + "|",
     ]
     cases = read(log)
     for case in sorted(cases, key=lambda c: CASES.index(c) if c in CASES else len(CASES)):
@@ -149,8 +155,8 @@ def table(log):
         mib = [median_of(rounds, "bytes") / 2**20 for rounds in (ours, theirs)]
         rows.append(
             f"| {net} {mode} batch {batch} | {images(ours):.1f} | {images(theirs):.1f} ({peer}) "
-            f"| {mid:.2f} ({least:.2f}, {greatest:.2f}) | {without} | {other('freeze')} "
-            f"| {other('compile')} | {mib[0]:.0f} | {mib[1]:.0f} | {len(ours)} |"
+            f"| {mid:.2f} ({least:.2f}, {greatest:.2f}) | {without} "
+            f"| {' | '.join(map(other, COMPILERS))} | {mib[0]:.0f} | {mib[1]:.0f} | {len(ours)} |"
         )
     return "\n".join(rows)
 

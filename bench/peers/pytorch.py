@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times one net in PyTorch on the CPU, in one way, and prints JSON.
+"""Times one net of PyTorch on the CPU, in one way, and prints JSON.
 
   bench/peers/pytorch.py resnet18 --batch 16 --train
   bench/peers/pytorch.py vgg16 --batch 1 --way freeze --channels-last
@@ -7,10 +7,13 @@
 
 Training is forward, cross-entropy (squared error after one output), backward and SGD with momentum,
 each timed; inference is forward in inference mode. Random images, random weights. Needs torch, and
-torchvision for its nets.
+torchvision for its nets; --way openvino its package, --way onnxruntime its and onnx.
 """
 
 import argparse
+import contextlib
+import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -19,7 +22,7 @@ import time
 
 import torch
 
-WAYS = ("eager", "freeze", "compile")
+WAYS = ("eager", "freeze", "compile", "openvino", "onnxruntime")
 
 
 def resident_bytes(field):
@@ -57,9 +60,40 @@ def vision(models, name):
     return models.get_model(name, weights=None, **options)
 
 
-def optimise(net, images, way):
+def in_openvino(net, images, threads):
+    import openvino
+
+    core = openvino.Core()
+    model = openvino.convert_model(net, example_input=images, input=[list(images.shape)])
+    # By itself it takes bf16 where the CPU has instructions for it.
+    model = core.compile_model(model, "CPU", {
+        "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY"})
+    request = model.create_infer_request()
+    return lambda given: torch.from_numpy(request.infer({0: given.numpy()})[0])
+
+
+def in_onnxruntime(net, images, threads):
+    import onnxruntime
+
+    exported = io.BytesIO()
+    with contextlib.redirect_stdout(sys.stderr):
+        torch.onnx.export(net, (images,), exported, dynamo=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(exported.getvalue(), options,
+                                           providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda given: torch.from_numpy(session.run(None, {name: given.numpy()})[0])
+
+
+def optimise(net, images, way, threads):
     """A net for inference. freeze: TorchScript, batch norm folded, weights packed for oneDNN.
     compile: Inductor, with the weights as constants, so that it folds and packs them too."""
+    if way == "openvino":
+        return in_openvino(net, images, threads)
+    if way == "onnxruntime":
+        return in_onnxruntime(net, images, threads)
     if way == "freeze":
         scripted = torch.jit.freeze(torch.jit.trace(net, images))
         return torch.jit.optimize_for_inference(scripted)
@@ -81,8 +115,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="to measure, after the warm-up")
     parser.add_argument("--min-runs", type=int, default=3)
     args = parser.parse_args()
-    if args.train and args.way == "freeze":
-        parser.error("--way freeze is for inference")
+    if args.train and args.way not in ("eager", "compile"):
+        parser.error(f"--way {args.way} is for inference")
 
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
@@ -121,8 +155,12 @@ def main():
             sgd.zero_grad(set_to_none=True)
             return t1 - t0, t2 - t1, time.perf_counter() - t2
     else:
-        with torch.inference_mode(args.way != "freeze"), torch.no_grad():
-            net = optimise(net, images, args.way)
+        with torch.inference_mode(args.way in ("eager", "compile")), torch.no_grad():
+            expected = net(images)
+            net = optimise(net, images, args.way, args.threads)
+            error = (net(images) - expected).norm() / expected.norm()
+            if not error < 1e-4:
+                sys.exit(f"{args.way} computes something else: relative error {error:.1e}")
 
         def run():
             t0 = time.perf_counter()
@@ -152,6 +190,7 @@ def main():
         "versions": {
             "torch": torch.__version__,
             **({"torchvision": sys.modules["torchvision"].__version__} if not is_mlp else {}),
+            **({args.way: importlib.metadata.version(args.way)} if args.way in sys.modules else {}),
             "python": platform.python_version(),
             "build": torch.__config__.show(),
         },
