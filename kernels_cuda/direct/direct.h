@@ -184,7 +184,7 @@ struct DirectFilter {
   int split;  // parts of the pixels
   int tile_h, tile_w;
   int tiles_down, tiles_across;  // of a slice
-  int max_channels;  // of a block's columns
+  int max_channels;              // of a block's columns
   Box box, dy_box;
   int x_elements;  // of shared memory, dy's follow
   std::size_t shared_bytes;
