@@ -28,6 +28,7 @@ std::unique_ptr<ConvAlgo> make_im2col_blocked();
 std::unique_ptr<ConvAlgo> make_strassen();
 std::unique_ptr<ConvAlgo> make_winograd();
 std::unique_ptr<ConvAlgo> make_winograd_1d();
+std::unique_ptr<ConvAlgo> make_winograd_grouped();
 
 std::unique_ptr<RecurrentAlgo> make_recurrent_stepwise();
 std::unique_ptr<RecurrentAlgo> make_recurrent_batched_input();

@@ -23,6 +23,7 @@ void append_cpu_algos(AlgoRegistry& registry) {
   append(cpu::make_fft_tiled_depthwise(), Views::all);
   append(cpu::make_winograd(), Views::all);
   append(cpu::make_winograd_1d(), Views::all);
+  append(cpu::make_winograd_grouped(), Views::all);
 #if CONVLAB_HAVE_ONEDNN
   cpu::append_onednn(registry);
 #endif
