@@ -48,13 +48,12 @@ WinogradGrouped plan_grouped(const ConvProblem& p, const DeviceInfo& device) {
     s.in_channels = data ? k : c;
     s.out_channels = data ? c : k;
   }
-  // V stays near L1, each thread has several bands, and rows that two bands read are few.
+  // V stays in L2, and each thread has several bands. Two bands read the rows between them.
   const std::int64_t row_bytes =
       std::int64_t(sizeof(float)) * s.blocks() * WinogradGrouped::t * s.v_row();
-  const std::int64_t room = device.l1_bytes / row_bytes - (WinogradGrouped::r - 1);
+  const std::int64_t fit = device.l2_bytes / 8 / row_bytes - (WinogradGrouped::r - 1);
   const std::int64_t bands = ceil_div(4 * s.threads, p.n * s.units);
-  const std::int64_t most =
-      std::clamp<std::int64_t>(ceil_div(s.out.height, bands), 1, room < 8 ? 8 : room);
+  const std::int64_t most = std::clamp<std::int64_t>(fit, 1, ceil_div(s.out.height, bands));
   s.band = ceil_div(s.out.height, ceil_div(s.out.height, most));
   return s;
 }

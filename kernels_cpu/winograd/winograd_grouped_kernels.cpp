@@ -92,13 +92,12 @@ struct QuadColumns {
   }
 };
 
-// V of the rows that output rows [first, first + count) of a unit read; `image` is the unit's.
+// Some rows of V of the band whose outputs begin at row `first`; `image` is the unit's.
 template <class Columns>
-void TransformBand(const Plan& s, const float* image, std::int64_t first, std::int64_t count,
-                   float* v) {
+void TransformRows(const Plan& s, const float* image, std::int64_t first, Range rows, float* v) {
   const std::int64_t tiles = s.row_tiles(), cell = s.cell(), point_step = s.v_point();
   for (std::int64_t b = 0; b < s.blocks(); ++b)
-    for (std::int64_t row = 0; row < count + Plan::r - 1; ++row) {
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const std::int64_t h = first + row - s.pad_h;
       float* const to = v + b * kPoints * point_step + row * s.v_row();
       if (h < 0 || h >= s.in.height) {
@@ -132,7 +131,13 @@ void TransformBand(const Plan& s, const float* image, std::int64_t first, std::i
     }
 }
 
-// One panel of a band's outputs.
+// A unit's band of outputs and a panel of it.
+struct GroupedBand {
+  const float* image;         // of the unit's input
+  std::int64_t first, count;  // rows
+  float* v;
+  std::int64_t v_rows = 0;  // that are made
+};
 struct GroupedPanel {
   const float *v, *u;
   OutputEpilogue<float> output;
@@ -181,11 +186,21 @@ HWY_NOINLINE void RunTiles(const Plan& s, const GroupedPanel& panel, std::int64_
   }
 }
 
+// Rows of V are made just before the first tiles that need them, for which they are still in L1.
 template <class Columns>
-void RunPanel(const Plan& s, const GroupedPanel& panel, std::int64_t rows) {
+void RunPanel(const Plan& s, const WinogradOperandsOf<float>& data, const GroupedPanel& panel,
+              GroupedBand& band) {
   ForEachEvenRowTile<Columns::kMostRows>(
-      rows * s.row_tiles(), [&](auto tiles, std::int64_t first)
-                                HWY_ATTR { RunTiles<Columns, tiles.value>(s, panel, first); });
+      band.count * s.row_tiles(), [&](auto tiles, std::int64_t first) HWY_ATTR {
+        const std::int64_t needed = (first + tiles.value - 1) / s.row_tiles() + Plan::r;
+        if (needed > band.v_rows) {
+          const PhaseScope scope(data.recorder, kInputTransform);
+          TransformRows<Columns>(s, band.image, band.first, {band.v_rows, needed}, band.v);
+          band.v_rows = needed;
+        }
+        const PhaseScope scope(data.recorder, kProduct);
+        RunTiles<Columns, tiles.value>(s, panel, first);
+      });
 }
 
 // One thread's share of the items [image][unit][band].
@@ -198,16 +213,10 @@ void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thre
   for (std::int64_t item = own.begin; item < own.end; ++item) {
     const std::int64_t n = item / (s.units * s.bands()), unit = item / s.bands() % s.units;
     const std::int64_t first = item % s.bands() * s.band;
-    const std::int64_t count = std::min(s.band, s.out.height - first);
-    {
-      const PhaseScope scope(data.recorder, kInputTransform);
-      const float* const image = data.in + n * s.in.image + BlockAt(s.in, unit * s.in_channels);
-      const auto transform = s.small == 0 ? TransformBand<BlockColumns<1>>
-                             : two        ? TransformBand<QuadColumns<kLanes == 16 ? 2 : 1>>
-                                          : TransformBand<QuadColumns<1>>;
-      transform(s, image, first, count, v);
-    }
-    const PhaseScope scope(data.recorder, kProduct);
+    GroupedBand band{.image = data.in + n * s.in.image + BlockAt(s.in, unit * s.in_channels),
+                     .first = first,
+                     .count = std::min(s.band, s.out.height - first),
+                     .v = v};
     for (std::int64_t k = 0; k < s.out_channels; k += kTileCols) {
       GroupedPanel panel{
           .v = v,
@@ -232,7 +241,7 @@ void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thre
               ? (two ? RunPanel<QuadColumns<kLanes == 16 ? 2 : 1>> : RunPanel<QuadColumns<1>>)
           : single ? RunPanel<BlockColumns<1>>
                    : RunPanel<BlockColumns<kTileVecs>>;
-      run(s, panel, count);
+      run(s, data, panel, band);
     }
   }
 }
