@@ -20,7 +20,7 @@ std::vector<Layouts> layout_pairs(const ConvProblem&, std::optional<Layout>, con
 
 // The algorithms that `algos` (all if empty) names and `exclude` does not, in the registry's order.
 // A name is an id, a family, or "vendor" (is_named). To get exactly one of a family: `algos`
-// {"winograd"} with `exclude` {"winograd_1d"}. Throws InputError for a name that matches nothing,
+// {"im2col"} with `exclude` {"im2col_blocked"}. Throws InputError for a name that matches nothing,
 // except "vendor".
 std::vector<const ConvAlgo*> admitted_algos(const AlgoRegistry&, DeviceKind,
                                             const std::vector<std::string>& algos,

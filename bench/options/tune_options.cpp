@@ -176,7 +176,7 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
       "Only these, by id or family: direct,winograd; onednn is the family of all onednn.*; one "
-      "alone of a family: --algos winograd --exclude winograd_1d",
+      "alone of a family: --algos im2col --exclude im2col_blocked",
       "ID,...");
   add_parsed(
       app, "--exclude", [&o](const std::string& text) { o.exclude = split_list(text); },

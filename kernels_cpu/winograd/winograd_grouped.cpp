@@ -74,7 +74,7 @@ WorkEstimate work_of(const WinogradGrouped& s) {
                     .flops = tiles * out * (2 * taps + costs.output),
                     .bytes_read = double(s.threads) * double(p.filter_bytes()) * 2,
                     .bytes_written = double(p.output_bytes()),
-                    .efficiency = 0.6};
+                    .efficiency = 0.7};
   // Four partial sums become one in nine operations a vector.
   if (s.small > 0) product.flops += tiles * out * 9 * double(WinogradGrouped::t);
   if (p.epilogue.residual || p.accumulate) product.bytes_read += double(p.output_bytes());
