@@ -203,7 +203,7 @@ void RunPanel(const Plan& s, const WinogradOperandsOf<float>& data, const Groupe
       });
 }
 
-// One thread's share of the items [image][unit][band].
+// One thread's share of the items [unit][image][band]. U of a unit stays in L1 or L2.
 void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thread,
          std::int64_t threads) {
   const ConvProblem& p = s.problem;
@@ -211,7 +211,7 @@ void Run(const Plan& s, const WinogradOperandsOf<float>& data, std::int64_t thre
   float* const v = data.workspace + thread * s.v_size();
   const Range own = share(p.n * s.units * s.bands(), thread, threads);
   for (std::int64_t item = own.begin; item < own.end; ++item) {
-    const std::int64_t n = item / (s.units * s.bands()), unit = item / s.bands() % s.units;
+    const std::int64_t unit = item / (p.n * s.bands()), n = item / s.bands() % p.n;
     const std::int64_t first = item % s.bands() * s.band;
     GroupedBand band{.image = data.in + n * s.in.image + BlockAt(s.in, unit * s.in_channels),
                      .first = first,
