@@ -158,6 +158,13 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     } else if (special == 3) {  // small groups, several to a vector
       p.groups = draw(2, 12);
       p.c = p.k = p.groups << draw(1, 3);
+      if (draw(0, 1) == 0) {  // as winograd_grouped requires
+        p.dtype = DType::f32;
+        p.pass = draw(0, 1) == 0 ? Pass::forward : Pass::backward_data;
+        p.c = p.k = p.groups << draw(2, 3);
+        p.r = p.s = 3;
+        p.stride_h = p.stride_w = p.dilation_h = p.dilation_w = 1;
+      }
     } else if (special == 4) {  // a first layer
       p.groups = 1;
       p.c = draw(1, 4);
