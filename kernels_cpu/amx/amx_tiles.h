@@ -58,6 +58,15 @@ class AmxTiles {
     _mm512_storeu_si512(to, __m512i(rounded));
   }
 
+  // Likewise; to[i] has line0[i], and line1[i] in its upper half.
+  static void round_pairs(const Line& line0, const Line& line1, LineBits& to) {
+    alignas(64) static constexpr std::uint16_t order[32] = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512bh rounded = _mm512_cvtne2ps_pbh(__m512(line1), __m512(line0));
+    to = LineBits(_mm512_permutexvar_epi16(_mm512_load_si512(order), __m512i(rounded)));
+  }
+
  private:
   struct alignas(64) Configuration {
     std::uint8_t palette = 1, start_row = 0, reserved[14] = {};

@@ -60,6 +60,11 @@ class EmulatedTiles {
     }
     std::memcpy(to, rounded, sizeof rounded);
   }
+  // Likewise; to[i] has line0[i], and line1[i] in its upper half.
+  static void round_pairs(const Line& line0, const Line& line1, LineBits& to) {
+    for (int i = 0; i < 16; ++i)
+      to[i] = round_to_bf16(line0[i]) | std::uint32_t{round_to_bf16(line1[i])} << 16;
+  }
 
  private:
   alignas(64) std::byte tiles_[8][1024];

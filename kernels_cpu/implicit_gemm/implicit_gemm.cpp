@@ -464,7 +464,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 26,
+                               .version = 27,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -500,7 +500,9 @@ class ImplicitGemm : public ConvAlgo {
     const bool plain_in = has_plain_input(p);
     if (p.pass == Pass::backward_filter) {
       if (plain_in) return {Config{}};
-      return {{{"pixels", 192}}, {{"pixels", 384}}};
+      std::vector<Config> configs{{{"pixels", 192}}, {{"pixels", 384}}};
+      for (Config& config : split_configs(p, device.info())) configs.push_back(std::move(config));
+      return configs;
     }
     std::vector<Config> configs{Config{}};
     if (!plain_in) configs = {{{"depth", 512}}, {{"depth", 256}}};
@@ -520,8 +522,8 @@ class ImplicitGemm : public ConvAlgo {
   bool deterministic(const ConvProblem&, const Config&) const override { return true; }
 
   WorkEstimate work(const ConvProblem& p, const Config& config, Device& device) const override {
-    if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
     if (is_split(config)) return work_split(p, config, device.info());
+    if (p.pass == Pass::backward_filter) return work_filter(p, config, device.info());
     return work_pixels(p, config, device.info());
   }
 

@@ -15,6 +15,7 @@
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/groups.h"
+#include "kernels_cpu/implicit_gemm/split_filter.h"
 
 namespace convlab::cpu {
 namespace {
@@ -186,10 +187,16 @@ class SplitPlan : public ConvPlan {
 
 }  // namespace
 
+double split_efficiency(const DeviceInfo& device) {
+  // The hardware's products reach about 8 times f32's peak; the emulation is for tests.
+  return matrix_unit(device) == amx_unit ? 8 : 0.01;
+}
+
 std::vector<Config> split_configs(const ConvProblem& p, const DeviceInfo& device) {
-  if (matrix_unit(device).empty() || p.dtype != DType::f32 || p.pass == Pass::backward_filter ||
-      !is_blocked(p.x_layout) || !is_blocked(p.y_layout))
+  if (matrix_unit(device).empty() || p.dtype != DType::f32 || !is_blocked(p.x_layout) ||
+      !is_blocked(p.y_layout))
     return {};
+  if (p.pass == Pass::backward_filter) return split_filter_configs(p);
   const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) / p.groups * p.r * p.s;
   std::vector<Config> configs;
   for (const MathType math : {MathType::bf16x3, MathType::bf16x6})
@@ -203,24 +210,27 @@ bool is_split(const Config& config) { return config.has("math"); }
 
 std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem& p, const Config& config,
                                           const DeviceInfo& device) {
-  config.require_only({"depth", "math"});
+  const bool filter_pass = p.pass == Pass::backward_filter;
+  const char* const key = filter_pass ? "pixels" : "depth";
+  config.require_only({key, "math"});
   const MathType math = math_type(config);
   if (!multiplies_bf16(math))
     throw InputError(
         fmt::format("implicit_gemm: config '{}': math: expected bf16x3 or bf16x6", config.text()));
   constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
-  if (config.get("depth") < 1 || config.get("depth") > most)
+  if (config.get(key) < 1 || config.get(key) > most)
     throw InputError(
-        fmt::format("implicit_gemm: depth={}: expected 1 to {}", config.get("depth"), most));
+        fmt::format("implicit_gemm: {}={}: expected 1 to {}", key, config.get(key), most));
   if (split_configs(p, device).empty())
     throw EnvironmentError(
-        fmt::format("implicit_gemm: math={} takes a matrix unit, f32, forward or backward_data, "
-                    "and blocked layouts",
+        fmt::format("implicit_gemm: math={} takes a matrix unit, f32 and blocked layouts",
                     math_type_names[std::size_t(math)]));
+  if (filter_pass) return make_split_filter_plan(p, config, device);
   return std::make_unique<SplitPlan>(p, config, device);
 }
 
 WorkEstimate work_split(const ConvProblem& p, const Config& config, const DeviceInfo& device) {
+  if (p.pass == Pass::backward_filter) return work_split_filter(p, config, device);
   const GroupTeams teams(p.groups, device.threads);
   const SplitGemm gemm = plan_split(p, config, teams.device_of_team(device));
   const PixelGemm& pixels = gemm.pixels;
@@ -249,9 +259,7 @@ WorkEstimate work_split(const ConvProblem& p, const Config& config, const Device
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
   product.bytes_read += bytes_read_for_ownership(p, config, device);
-  // The peak is that of f32's multiply-adds. The hardware's products reach about 8 times that; the
-  // emulation is for tests.
-  product.efficiency = matrix_unit(device) == amx_unit ? 8 : 0.01;
+  product.efficiency = split_efficiency(device);
   return {{product},
           {"pack_filter", 0, double(p.filter_bytes()), groups * packed_bytes, packing_efficiency}};
 }

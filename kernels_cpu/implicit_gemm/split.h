@@ -1,4 +1,5 @@
-// Forward and backward_data of implicit_gemm by bf16 products of matrix tiles. Internal.
+// implicit_gemm by bf16 products of matrix tiles: forward and backward_data, and what they share
+// with backward_filter (split_filter.h). Internal.
 //
 // An f32 value is the sum of two or three bf16 terms, each the rounded rest of those before:
 // a = a1 + a2 (+ a3). Of the products of terms only those down to the wanted size are added:
@@ -62,6 +63,8 @@ bool is_split(const Config&);
 // Throws InputError for a config that is not one of theirs.
 std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem&, const Config&, const DeviceInfo&);
 WorkEstimate work_split(const ConvProblem&, const Config&, const DeviceInfo&);
+// Of the products: the peak is that of f32's multiply-adds.
+double split_efficiency(const DeviceInfo&);
 
 // One thread's part; `packed` is in bytes / 4.
 void run_split_amx(const SplitGemm&, const PixelOperands<float>&, std::byte* workspace,

@@ -6,18 +6,21 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels_cpu/amx/line.h"
 #include "kernels_cpu/implicit_gemm/pixel_rows.h"
 #include "kernels_cpu/implicit_gemm/split.h"
+#include "kernels_cpu/implicit_gemm/split_filter.h"
 #include "kernels_cpu/implicit_gemm/split_scratch.h"
 
-// All that these two define is compiled for AMX. Everything that they include stands above.
+// All that these define is compiled for AMX. Everything that they include stands above.
 // clang-format off
 #include "kernels_cpu/amx/amx_target.h"
 HWY_PUSH_ATTRIBUTES(CONVLAB_AMX_TARGET)
 #include "kernels_cpu/amx/amx_tiles.h"
 #include "kernels_cpu/implicit_gemm/split_pixels-inl.h"
+#include "kernels_cpu/implicit_gemm/split_filter-inl.h"
 // clang-format on
 
 namespace convlab::cpu {
@@ -28,6 +31,15 @@ void run_split_amx(const SplitGemm& gemm, const PixelOperands<float>& data, std:
     RunSplitThread<AmxTiles, 3, 16>(gemm, data, workspace, thread, recorder);
   else
     RunSplitThread<AmxTiles, 2, 16>(gemm, data, workspace, thread, recorder);
+}
+
+void run_split_filter_amx(const SplitFilterGemm& gemm, const SplitFilterOperands& data,
+                          std::byte* scratch, float* sums, std::int64_t rectangle,
+                          std::int64_t part, PhaseRecorder* recorder) {
+  if (gemm.math == MathType::bf16x6)
+    RunSplitFilterUnit<AmxTiles, 3, 16>(gemm, data, scratch, sums, rectangle, part, recorder);
+  else
+    RunSplitFilterUnit<AmxTiles, 2, 16>(gemm, data, scratch, sums, rectangle, part, recorder);
 }
 
 }  // namespace convlab::cpu

@@ -1,0 +1,52 @@
+// The products of terms of one step of depth, for a policy of tiles. See split.h.
+//
+// Included once by each of the files that compile it, with its instruction set in force.
+#pragma once
+
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels_cpu/implicit_gemm/split.h"
+
+namespace convlab::cpu {
+
+// The products of one step, in this order: each changes one operand, so that most tiles are loaded
+// once. The smallest come first.
+struct TermPair {
+  int a, b;
+};
+template <int kTerms>
+constexpr TermPair kProducts[] = {{1, 0}, {0, 0}, {0, 1}};
+template <>
+inline constexpr TermPair kProducts<3>[] = {{2, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}};
+
+// The registers: sums 0 to 3, two tiles of A, two tiles of B.
+constexpr int kTileA = 4, kTileB = 6;
+
+template <class Tiles, int kTerms, int kRowTiles, int kColTiles, int kProduct = 0>
+HWY_INLINE void MultiplyStep(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_tile,
+                             const std::byte* b) {
+  constexpr TermPair now = kProducts<kTerms>[kProduct];
+  constexpr TermPair before =
+      kProduct == 0 ? TermPair{-1, -1} : kProducts<kTerms>[std::max(kProduct, 1) - 1];
+  const std::byte* const from_a = a + now.a * tile_bytes;
+  const std::byte* const from_b = b + now.b * kColTiles * tile_bytes;
+  if constexpr (now.b != before.b) tiles.template load<kTileB>(from_b, 64);
+  if constexpr (now.a != before.a) tiles.template load<kTileA>(from_a, 64);
+  tiles.template multiply_add<0, kTileA, kTileB>();
+  if constexpr (kColTiles == 2) {
+    if constexpr (now.b != before.b) tiles.template load<kTileB + 1>(from_b + tile_bytes, 64);
+    tiles.template multiply_add<1, kTileA, kTileB + 1>();
+  }
+  if constexpr (kRowTiles == 2) {
+    if constexpr (now.a != before.a) tiles.template load<kTileA + 1>(from_a + a_tile, 64);
+    tiles.template multiply_add<2, kTileA + 1, kTileB>();
+    if constexpr (kColTiles == 2) tiles.template multiply_add<3, kTileA + 1, kTileB + 1>();
+  }
+  if constexpr (kProduct + 1 < (kTerms == 3 ? 6 : 3))
+    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles, kProduct + 1>(tiles, a, a_tile, b);
+}
+
+}  // namespace convlab::cpu
