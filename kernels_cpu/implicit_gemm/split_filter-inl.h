@@ -48,15 +48,14 @@ HWY_INLINE TilePair TilesOf(const TensorDesc& desc, const float* data, std::int6
 // A pixel's 16 channels; zero where it is padding.
 template <int kBlock>
 HWY_INLINE void ReadPixel(const float* from, std::int64_t upper, std::int64_t at, Line& line) {
-  // Not a branch: it would be mispredicted at the ends of rows.
-  alignas(64) static constexpr float zeros[tile_rows] = {};
-  const float* const pixel = at < 0 ? zeros : from + at;
-  if constexpr (kBlock == tile_rows) {
-    line = *reinterpret_cast<const LineAt*>(pixel);
+  if (at < 0) {
+    line = Line{};
+  } else if constexpr (kBlock == tile_rows) {
+    line = *reinterpret_cast<const LineAt*>(from + at);
   } else {
     float channels[tile_rows] = {};
-    std::copy_n(pixel, kBlock, channels);
-    if (upper != 0 && at >= 0) std::copy_n(pixel + upper, kBlock, channels + kBlock);
+    std::copy_n(from + at, kBlock, channels);
+    if (upper != 0) std::copy_n(from + at + upper, kBlock, channels + kBlock);
     line = *reinterpret_cast<const LineAt*>(channels);
   }
 }
@@ -137,6 +136,11 @@ HWY_NOINLINE void SplitX(const float* from, std::int64_t upper, const std::int64
   }
 }
 
+// Prefetches so many pixels' lines into L1.
+HWY_INLINE void PrefetchPixels(const float* from, const std::int64_t* at) {
+  for (std::int64_t i = 0; i < tile_depth; ++i) __builtin_prefetch(from + at[i]);
+}
+
 template <class Tiles, int kTerms, int kBlock>
 class SplitFilterUnit {
  public:
@@ -160,6 +164,8 @@ class SplitFilterUnit {
   }
 
  private:
+  static constexpr std::int64_t kAhead = 2;  // steps
+
   void RunChunk(Range steps, bool first, bool last) {
     FindPixels(steps);
     steps_ = steps.size();
@@ -205,6 +211,7 @@ class SplitFilterUnit {
     tap_ = &grid_.taps[std::size_t(tap)];
     splits_x_ = pair == 0;
     splits_dy_ = c_pair == c_pairs_.begin && tap == 0;
+    prefetches_x_ = tap == 0;  // the others find most of it in L2
     float* const to = sums + pair * gemm_.pair_sums() + tap * split_tile_sums;
     const bool two_k = gemm_.k() - k_pair * split_pair > tile_rows;
     const bool two_c = gemm_.c() - c_pair * split_pair > tile_rows;
@@ -250,13 +257,21 @@ class SplitFilterUnit {
   template <int kRowTiles, int kColTiles>
   HWY_INLINE void Split(std::int64_t step) {
     constexpr std::ptrdiff_t kStepA = kTerms * tile_bytes, kStepB = kStepA * kColTiles;
+    // A page has the pixels of two steps: the hardware prefetcher stops there.
+    const std::int64_t next = step + kAhead;
     if (splits_dy_)
-      for (int i = 0; i < kRowTiles; ++i)
+      for (int i = 0; i < kRowTiles; ++i) {
+        if (next < steps_) PrefetchPixels(dy_.tile[i], scratch_.rows.out + next * tile_depth);
         SplitDy<Tiles, kTerms, kBlock>(dy_.tile[i], dy_.upper[i],
                                        scratch_.rows.out + step * tile_depth,
                                        a_ + i * a_tile() + step * kStepA);
+      }
     if (splits_x_) {
       std::int64_t at[tile_depth];
+      if (prefetches_x_ && next < steps_) {
+        FindX(next, at);
+        for (int i = 0; i < kColTiles; ++i) PrefetchPixels(x_.tile[i], at);
+      }
       FindX(step, at);
       for (int i = 0; i < kColTiles; ++i)
         SplitX<Tiles, kTerms, kBlock>(x_.tile[i], x_.upper[i], at,
@@ -297,7 +312,7 @@ class SplitFilterUnit {
   TilePair x_{}, dy_{};
   std::byte* a_ = nullptr;
   const Tap* tap_ = nullptr;
-  bool splits_x_ = false, splits_dy_ = false;
+  bool splits_x_ = false, splits_dy_ = false, prefetches_x_ = false;
 };
 
 template <class Tiles, int kTerms, int kBlock>

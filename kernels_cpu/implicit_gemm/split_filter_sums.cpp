@@ -41,6 +41,8 @@ struct RowsOfTiles {
   }
   float At(std::int64_t i) const { return sums.At(Place(i)); }
 };
+template <class Sums>
+RowsOfTiles(Sums) -> RowsOfTiles<Sums>;
 
 void PutFilterSums(const SplitFilterGemm& gemm, const float* sums, std::size_t part_stride,
                    float* dw, Range k_pairs, std::int64_t c_pair) {
