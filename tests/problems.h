@@ -66,6 +66,8 @@ inline const std::vector<std::string>& problem_texts() {
       R"(mb5ic3ih6oc4oh6kh3ph1n"batch_above_threads")",
       R"(mb1ic130ih6oc70oh6kh3ph1n"many_channels")",
       R"(mb1ic256ih7oc72oh7kh1ph0n"deep_pointwise")",
+      R"(mb2ic16ih1iw8oc16oh2ow8kh3kw3sh8sw1ph5pw1n"padding_only")",
+      R"(g16mb1ic16ih2iw9oc16oh2ow9kh3kw3sh8sw1ph6pw1n"depthwise_padding_only")",
   };
   return texts;
 }
@@ -98,6 +100,8 @@ inline const std::vector<std::string>& depth_problem_texts() {
       R"(g12mb1ic12id5ih7oc24od3kd3kh3sd2pd0ph1dd0n"depth_depthwise_multiplier_strided")",
       R"(g2mb1ic20id9ih6iw7oc12od4kd3kh3sd2sh2pd2ph1dd1n"depth_groups_strided_dilated_depth")",
       R"(mb1ic16id1ih7oc16od2kd2kh3pd1ph1n"depth_from_one_slice")",
+      R"(mb2ic32id1ih6oc16od2kd3kh3sd8sh1pd5ph1n"depth_of_padding_only")",
+      R"(mb1ic5id2ih7oc7od2kd1kh3sd6sh1pd3ph1n"depth_of_padding_only_one_tap")",
       R"(mb1ic64id4ih14oc64kd3kh3pd1ph1n"depth_many_channels")",
   };
   return texts;

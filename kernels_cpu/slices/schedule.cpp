@@ -162,6 +162,13 @@ std::vector<SliceCall> slice_calls(const ConvProblem& p, Views views) {
   return Schedule(p, views).calls();
 }
 
+ConvProblem single_slice(const ConvProblem& p) {
+  ConvProblem slice = flat(p);
+  slice.x_steps = Slices(p.x_desc(), p.d).steps(slice.x_desc().elements(), 1, 0);
+  slice.y_steps = Slices(p.y_desc(), p.z).steps(slice.y_desc().elements(), 1, 0);
+  return slice;
+}
+
 std::vector<std::int64_t> untouched_slices(const ConvProblem& p) {
   std::vector<bool> touched(std::size_t(p.pass == Pass::backward_data ? p.d : p.z), false);
   for (const TapSlices& tap : taps_of(p))

@@ -46,10 +46,11 @@ struct FilterSlice {
 
 class Plan : public ConvPlan {
  public:
-  // plan_of(problem): the plan of one slice. place_phase: that of putting slices of dw into place.
+  // plan_of(problem): the plan of one slice. last_phase: putting slices of dw into place, or all of
+  // the work where every tap reads padding.
   template <class PlanOf>
-  Plan(const ConvProblem& p, Views views, int threads, int place_phase, const PlanOf& plan_of)
-      : problem_(p), threads_(threads), place_phase_(place_phase), filter_(p) {
+  Plan(const ConvProblem& p, Views views, int threads, int last_phase, const PlanOf& plan_of)
+      : problem_(p), threads_(threads), last_phase_(last_phase), filter_(p) {
     std::vector<ConvProblem> known;
     for (const SliceCall& call : slice_calls(p, views)) {
       const std::size_t plan =
@@ -63,7 +64,7 @@ class Plan : public ConvPlan {
           {plan, call.tap, call.x_at * size_of(p.dtype), call.y_at * size_of(p.dtype)});
     }
     if (backward_filter()) {
-      gradient_bytes_ = p.t > 1 ? aligned(filter_.bytes()) : 0;
+      gradient_bytes_ = p.t > 1 && !calls_.empty() ? aligned(filter_.bytes()) : 0;
       return;
     }
     if (!p.accumulate) untouched_ = untouched_slices(p);
@@ -130,6 +131,11 @@ class Plan : public ConvPlan {
   void run(const ConvArgs& args, Workspace workspace, Stream& stream) const {
     const Workspace of_plan = workspace.subspan(gradient_bytes_);
     if (!backward_filter()) {
+      if (calls_.empty()) {
+        const PhaseScope phase(args.phases, last_phase_);
+        fill_untouched<T>(args);
+        return;
+      }
       fill_untouched<T>(args);
       for (const Call& call : calls_) run(call, args, of_plan, stream);
       return;
@@ -140,7 +146,7 @@ class Plan : public ConvPlan {
       if (gradient_bytes_ > 0) slice.out = workspace.data();
       const auto first = call;
       for (; call != calls_.end() && call->tap == tap; ++call) run(*call, slice, of_plan, stream);
-      const PhaseScope phase(args.phases, place_phase_);
+      const PhaseScope phase(args.phases, last_phase_);
       if (const bool computed = call != first; gradient_bytes_ > 0 || !computed)
         filter_.put(computed ? static_cast<const T*>(slice.out) : nullptr, problem_.accumulate,
                     static_cast<T*>(args.out), tap, threads_);
@@ -182,7 +188,7 @@ class Plan : public ConvPlan {
   }
 
   ConvProblem problem_;
-  int threads_, place_phase_;
+  int threads_, last_phase_;
   FilterSlice filter_;
   std::vector<std::unique_ptr<ConvPlan>> plans_;
   std::vector<Call> calls_;
@@ -198,7 +204,8 @@ struct Distinct {
   std::set<std::int64_t> taps = {};
 };
 
-// The largest batch first.
+// The largest batch first. Where every tap reads padding nothing runs: a single slice then stands
+// for the problem, and decides who refuses it and with which configs.
 std::vector<Distinct> distinct_problems(const ConvProblem& p, Views views) {
   std::vector<Distinct> found;
   for (const SliceCall& call : slice_calls(p, views)) {
@@ -208,6 +215,7 @@ std::vector<Distinct> distinct_problems(const ConvProblem& p, Views views) {
     ++at->runs;
     at->taps.insert(call.tap);
   }
+  if (found.empty()) found.push_back({single_slice(p)});
   std::stable_sort(found.begin(), found.end(),
                    [](const Distinct& a, const Distinct& b) { return a.problem.n > b.problem.n; });
   return found;
@@ -226,8 +234,6 @@ void add(const PhaseWork& from, std::size_t times, PhaseWork& to) {
 std::optional<Refusal> BySlices::refuse(const ConvProblem& p, Device& device) const {
   if (const auto flat = without_depth(p)) return ForwardingAlgo::refuse(*flat, device);
   const std::vector<Distinct> slices = distinct_problems(p, views_);
-  if (slices.empty())
-    return Refusal{Field::padding, "an image in reach of the filter", "padding only, in depth"};
   for (const Distinct& slice : slices) {
     if (auto refusal = ForwardingAlgo::refuse(slice.problem, device)) return refusal;
     if (views_ == Views::none && slice.problem.is_view())
@@ -254,8 +260,13 @@ Config BySlices::config_of(const ConvProblem& slice, const Config& config, Devic
 
 WorkEstimate BySlices::work(const ConvProblem& p, const Config& config, Device& device) const {
   if (const auto flat = without_depth(p)) return ForwardingAlgo::work(*flat, config, device);
+  const std::vector<Distinct> slices = distinct_problems(p, views_);
   WorkEstimate sum;
-  for (const Distinct& slice : distinct_problems(p, views_)) {
+  if (slices.front().runs == 0) {
+    sum.phases.push_back({"fill_zeros", 0, 0, p.accumulate ? 0 : double(p.output_bytes()), 1});
+    return sum;
+  }
+  for (const Distinct& slice : slices) {
     const WorkEstimate one =
         ForwardingAlgo::work(slice.problem, config_of(slice.problem, config, device), device);
     sum.phases.resize(std::max(sum.phases.size(), one.phases.size()));

@@ -35,6 +35,9 @@ struct SliceCall {
 // ReLU: unlike a user's problem, it may accumulate through that. backward_filter: tap by tap.
 std::vector<SliceCall> slice_calls(const ConvProblem&, Views);
 
+// The convolution of one slice, whether or not a tap joins it with another.
+ConvProblem single_slice(const ConvProblem&);
+
 // The slices of the output to which no tap contributes; not for backward_filter.
 std::vector<std::int64_t> untouched_slices(const ConvProblem&);
 
