@@ -57,8 +57,8 @@ class Tuner {
     for (TuningEntry& entry : entries_) enumeration_.fill(entry, quick);
     if (quick && !Enumeration::any_taken(entries_))
       for (TuningEntry& entry : entries_) enumeration_.fill(entry);
+    if (!options_.lists_refusals) enumeration_.require_taken(entries_);
     if (options_.mode != TuneMode::heuristic) {
-      enumeration_.require_taken(entries_);
       try {
         recall();
       } catch (const StoreInterrupted&) {

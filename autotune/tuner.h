@@ -44,6 +44,9 @@ struct TuneOptions {
   bool fresh = false;          // ignores the store's rows (and replaces them)
   bool retry_failed = false;   // reruns failed or timed-out candidates
   std::optional<Shard> shard;  // tunes and returns only this part; nullopt: everything
+  // Returns why algorithms refuse even if none takes any of the problems in this type. Otherwise
+  // that is an InputError, which names the types that are taken.
+  bool lists_refusals = false;
   // Runs candidates in the calling process, which a crash or a hang then ends. Otherwise they run
   // in a worker process, and main() must pass its arguments to worker_main (autotune/worker.h).
   bool in_process = false;

@@ -49,6 +49,7 @@ TuneTable ask(const std::vector<TuneItem>& items, const Options& o, Device& devi
   options.mode = TuneMode::heuristic;
   options.layout = chosen_layout(o.common, device);
   options.max_error = 0;
+  options.lists_refusals = true;
   return tune(items, options, append_all_algos, device);
 }
 

@@ -447,6 +447,23 @@ TEST_F(ProgramTest, ListSaysWhoTakesWhatAndWhyNot) {
   EXPECT_TRUE(refused) << target.out;
 }
 
+TEST_F(ProgramTest, ATypeThatNoAlgorithmTakesIsRefused) {
+  std::vector<BadUsage> cases;
+  for (const Words& verb :
+       {Words{"check"}, Words{"tune"}, Words{"bench"}, Words{"tune", "--mode", "heuristic"},
+        Words{"bench", "--mode", "heuristic"}, Words{"sweep", "-a", "n=1,2"},
+        Words{"sweep", "-a", "n=1,2", "--mode", "heuristic"}})
+    for (const char* type : {"f16", "bf16"})
+      cases.push_back({verb + Words{tiny, "--dtype", type},
+                       std::string("no algorithm takes ") + tiny + " in " + type + " on "});
+  expect_refused([&](const Words& words) { return run(words); }, cases);
+  // These refuse the problem in every type, and list says why each refuses whatever the type.
+  EXPECT_EQ(run({"check", strided, "--pass", "fwd", "--algos", "fft"}).exit_code, 0);
+  const Ran list = run({"list", tiny, "--dtype", "f16"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_TRUE(contains(list.out, "needs f32 or f64, has f16")) << list.out;
+}
+
 TEST_F(ProgramTest, BenchShowsEveryAlgorithmAndMakesNoStore) {
   const Ran ran = run({"bench", tiny, "--pass", "fwd", "--algos", "im2col,fft", "--format", "csv"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
