@@ -318,6 +318,7 @@ void require_net(const NetArguments& a, const std::string& verb) {
         fmt::format("{}: '{}' is no net: expected one, as in `convlab {} resnet18`; problems are "
                     "timed by `convlab bench`",
                     verb, target, verb));
+  static_cast<void>(make_net(a.common.targets.front(), 1));
 }
 
 PlannedNet planned_net(const NetArguments& a, const std::string& verb, const NetAlgos& algos,

@@ -141,6 +141,7 @@ int run(const Options& given) {
         fmt::format("predict: no net: '{}' is a file: expected a net before the images, as in "
                     "`convlab predict resnet18 --weights resnet18.safetensors cat.jpg`",
                     o.net.common.targets.front()));
+  if (!o.net.common.targets.empty()) require_net(o.net, "predict");
   if (o.net.common.targets.empty() || o.images.empty())
     throw InputError(fmt::format(
         "predict: no {}: expected a net and images, as in `convlab predict resnet18 --weights "

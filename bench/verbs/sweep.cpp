@@ -65,11 +65,11 @@ Sweep planned_sweep(const Options& o) {
     throw InputError(
         "sweep: expected one problem, as in "
         "`convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2`");
-  if (o.axes.empty())
-    throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Sweep sweep;
   const std::string& target = common.targets.front();
   sweep.base = naming("sweep", [&] { return parse_one_problem(target); });
+  if (o.axes.empty())
+    throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Problem& base = sweep.base.problem;
   base.set_dtype(common.dtype);
   naming("--dtype", [&] { validate(base); });

@@ -336,6 +336,7 @@ std::string headline(const Graph& net, const Settings& s, const Data& data, cons
 }
 
 int train(Options o, Ranks& ranks) {
+  if (!o.net.common.targets.empty()) require_net(o.net, "train");
   ranks.require_mpirun_for(o.exchange);
   ranks.require_mpirun_for("--sync-batch-norm", o.sync_batch_norm);
   std::optional<Checkpoint> checkpoint;
@@ -371,17 +372,16 @@ int train(Options o, Ranks& ranks) {
     before = notes_of(weights->header().metadata, o.weights);
   }
 
-  naming(o.data.empty() ? o.resume : "--data", [&] {
-    require_frames(make_net(o.net.common.targets.front(), 1),
-                   o.data.empty() ? checkpoint->state.data : o.data);
-  });
-
   const std::unique_ptr<Device> device = open_device(o.net.common);
   Algos all;
   append_all_algos(all);
   const NetAlgos algos = all;
   const Data data =
       o.data.empty() ? open_data(checkpoint->state.data, o.resume) : open_data(o.data, "--data");
+  naming(o.data.empty() ? o.resume : "--data", [&] {
+    require_frames(make_net(o.net.common.targets.front(), 1),
+                   o.data.empty() ? checkpoint->state.data : o.data);
+  });
   std::optional<Plans> plans;
   ranks.agree();
   if (ranks.communicator()) {

@@ -300,5 +300,20 @@ TEST_F(TrainProgram, BadInputIsOneLine) {
   EXPECT_EQ(read_file(file("no_log")), "epoch,loss\n1,2\n");
 }
 
+TEST_F(TrainProgram, ANetOfClipsTakesNoFolderOfImages) {
+  for (const char* const split : {"train", "test"})
+    for (const char* const name : {"cat", "dog"}) {
+      std::filesystem::create_directories(directory_ / "photos" / split / name);
+      for (const char* const image : {"a.png", "b.png"})
+        std::filesystem::copy_file(std::filesystem::path(CONVLAB_PREDICT_DATA) / image,
+                                   directory_ / "photos" / split / name / image);
+    }
+  const Ran ran = run({"train", "r3d_18", "--data", file("photos")});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_TRUE(contains(
+      ran.err, "--data: '" + file("photos") + "' has images, but r3d_18 takes clips of 16 frames"))
+      << ran.err;
+}
+
 }  // namespace
 }  // namespace convlab
