@@ -21,6 +21,7 @@
 #include "conv/error.h"
 #include "conv/text/names.h"
 #include "conv/text/text.h"
+#include "kernels_cpu/amx/amx.h"
 
 namespace convlab {
 namespace {
@@ -305,8 +306,8 @@ std::string command_line() {
   const std::string raw((std::istreambuf_iterator<char>(file)), {});
   std::string text;
   // Variables that decide which code runs, and so the result.
-  for (const char* name :
-       {"CONVLAB_ISA", "CONVLAB_MACHINE", "CONVLAB_TWIN", "CONVLAB_IGNORE_DISTURBANCES"})
+  for (const char* name : {"CONVLAB_ISA", "CONVLAB_AMX", "CONVLAB_MACHINE", "CONVLAB_TWIN",
+                           "CONVLAB_IGNORE_DISTURBANCES"})
     if (const char* const value = std::getenv(name); value && *value != '\0')
       text += fmt::format("{}={} ", name, shell_word(value));
   text += "convlab";
@@ -376,6 +377,10 @@ Provenance command_provenance() {
 Provenance provenance(const Device& device) {
   Provenance p = command_provenance();
   for (auto& field : collect_provenance(device.info()).fields) p.fields.push_back(std::move(field));
+  // A CPU whose unit is switched off is, in the store too, one without it.
+  if (const char* const amx = std::getenv("CONVLAB_AMX");
+      amx && std::string_view(amx) == "off" && device.info().kind == DeviceKind::cpu)
+    p.fields.emplace_back(cpu::matrix_unit_key, amx);
   return p;
 }
 

@@ -55,15 +55,17 @@ void force_isa(const Isa& isa) {
 }
 
 const Isa& choose_isa(std::string name) {
-  const char* const variable = std::getenv("CONVLAB_ISA");
-  if (name.empty() && variable != nullptr) name = variable;
+  const char* const variable = name.empty() ? std::getenv("CONVLAB_ISA") : nullptr;
+  if (variable != nullptr) name = variable;
+  const std::string asked = name.empty() || variable == nullptr ? "" : "CONVLAB_ISA=" + name + ": ";
   if (name.empty()) name = supported_isas().back();
   const auto isa = std::find_if(all_isas().begin(), all_isas().end(),
                                 [&](const Isa& i) { return i.name == name; });
   if (isa == all_isas().end())
-    throw InputError(fmt::format("unknown ISA '{}': expected one of baseline, avx2, avx512", name));
+    throw InputError(fmt::format("{}expected baseline, avx2 or avx512",
+                                 asked.empty() ? fmt::format("unknown ISA '{}': ", name) : asked));
   if (!cpu_has(*isa) || !build_has(*isa))
-    throw EnvironmentError(fmt::format("this {} has no {}: expected one of {}",
+    throw EnvironmentError(fmt::format("{}this {} has no {}: expected one of {}", asked,
                                        cpu_has(*isa) ? "build" : "CPU", name,
                                        fmt::join(supported_isas(), ", ")));
   return *isa;

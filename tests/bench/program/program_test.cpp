@@ -12,6 +12,7 @@
 #include "autotune/store/store.h"
 #include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cuda/cuda.h"
 #include "tests/bench/program/program_lab.h"
 
@@ -505,6 +506,43 @@ TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
   EXPECT_TRUE(remedy);
   EXPECT_EQ(found["isa in force"]["verdict"], "PROBLEM");
   EXPECT_TRUE(contains(found["isa in force"]["remedy"], "CONVLAB_ISA"));
+}
+
+TEST_F(ProgramTest, VariablesOfTheCpuAreCheckedAndInProvenance) {
+  const auto provenance = [&](const char* amx) {
+    const Ran ran = run({"list", tiny, "--format", "json"}, {{"CONVLAB_AMX", amx}});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return json::parse(ran.out)["provenance"];
+  };
+  const json off = provenance("off"), emulated = provenance("emulated");
+  EXPECT_EQ(off.value("matrix_unit", ""), "off") << off;
+  EXPECT_TRUE(contains(off.value("command", ""), "CONVLAB_AMX=off ")) << off;
+  EXPECT_EQ(emulated.value("matrix_unit", ""), cpu::emulated_amx_unit) << emulated;
+
+  for (const auto& [name, expected] :
+       {std::pair{"CONVLAB_ISA", "convlab: CONVLAB_ISA=bogus: expected baseline, avx2 or avx512\n"},
+        {"CONVLAB_AMX", "convlab: CONVLAB_AMX=bogus: expected emulated or off\n"}}) {
+    const Ran ran = run({"list", tiny}, {{name, "bogus"}});
+    EXPECT_EQ(ran.exit_code, 2) << ran.out;
+    EXPECT_EQ(ran.err, expected);
+  }
+  // Verbs that open no device ask neither.
+  ASSERT_EQ(tune().exit_code, 0);
+  const Ran db = run({"db", "show"}, {{"CONVLAB_AMX", "bogus"}, {"CONVLAB_ISA", "bogus"}});
+  EXPECT_EQ(db.exit_code, 0) << db.err;
+}
+
+TEST_F(ProgramTest, DoctorMeasuresOnTheCoresWhateverThreadsAreAskedFor) {
+  const int cores = usable_cores(), asked = 4 * std::max(cores, 2);
+  const Ran ran = run({"doctor", "--threads", std::to_string(asked), "--format", "json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  std::map<std::string, json> found;
+  for (const json& row : rows_of(ran.out)) found[row["what"]] = row;
+  EXPECT_EQ(found["threads"]["verdict"], "PROBLEM");
+  EXPECT_TRUE(contains(found["threads"]["found"], std::to_string(asked) + " on ")) << ran.out;
+  EXPECT_TRUE(contains(found["f32 peak"]["found"],
+                       " on " + std::to_string(std::max(cores, 2)) + " threads"))
+      << ran.out;
 }
 
 TEST_F(ProgramTest, RooflineKeepsTheRoofsAndPlacesWhatTuneMeasured) {
