@@ -235,9 +235,14 @@ void require_known_verb(int argc, const char* const* argv) {
   for (const Verb& verb : verbs) names.push_back(verb.name);
   const std::string first = argc < 2 ? "" : argv[1];
   if (first == "--help" || first == "-h" || first == "--version") return;
-  if (first.empty() || first.starts_with('-'))
+  if (first.empty())
     throw InputError(
         fmt::format("no verb: expected one of {}; see convlab --help", fmt::join(names, ", ")));
+  if (first.starts_with('-'))
+    throw InputError(
+        fmt::format("unknown flag '{}': expected one of {} first, then its flags; see convlab "
+                    "--help",
+                    first, fmt::join(names, ", ")));
   for (const std::string& name : names)
     if (name == first) return;
   throw InputError(fmt::format("unknown verb '{}': {}", first, did_you_mean(first, names)));

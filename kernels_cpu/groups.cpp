@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "conv/text/counted.h"
 #include "kernels_cpu/gemm/tile_shape.h"
 
 namespace convlab::cpu {
@@ -91,9 +92,9 @@ WorkEstimate work_of_groups(WorkEstimate estimate, std::int64_t groups) {
 std::optional<Refusal> refuse_parts_of_blocks_in_groups(const ConvProblem& p) {
   const std::int64_t block = tile_shape().block, c = p.c / p.groups, k = p.k / p.groups;
   if (p.groups == 1 || (c % block == 0 && k % block == 0)) return {};
-  return Refusal{Field::groups,
-                 fmt::format("channels and filters of a group in multiples of {}", block),
-                 fmt::format("{} groups of {} channels and {} filters", p.groups, c, k)};
+  return Refusal{
+      Field::groups, fmt::format("channels and filters of a group in multiples of {}", block),
+      fmt::format("{} groups of {} and {}", p.groups, counted(c, "channel"), counted(k, "filter"))};
 }
 
 // One thread a group unless that leaves more than a fifth of them idle.

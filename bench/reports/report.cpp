@@ -329,6 +329,10 @@ std::string show_ms(double ms) {
   return ms < 100 ? fmt::format("{:.3f}", ms) : fmt::format("{:.1f}", ms);
 }
 
+std::string show_images_per_s(double rate) {
+  return rate < 1000 ? fmt::format("{:.4g}", rate) : fmt::format("{:.0f}", rate);
+}
+
 Cell ms_cell(double ms) { return {ms, show_ms(ms)}; }
 Cell bytes_cell(std::int64_t bytes) { return {bytes, show_bytes(bytes)}; }
 Cell gflops_cell(double gflops) { return {gflops, fmt::format("{:.1f}", gflops)}; }

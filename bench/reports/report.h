@@ -88,6 +88,7 @@ nlohmann::ordered_json rows_json(const Report&);
 // "1.23 ms", alone in its cell 1.23: milliseconds with three significant digits, at most three
 // decimals. Bytes as "12 KiB". Errors as "1.2e-07".
 std::string show_ms(double ms);
+std::string show_images_per_s(double rate);  // four significant digits, or whole
 Cell ms_cell(double ms);
 Cell bytes_cell(std::int64_t bytes);
 Cell gflops_cell(double gflops);

@@ -44,6 +44,16 @@ struct Direction {
   std::int64_t reach() const { return (out - 1) * stride + span(); }
 };
 
+struct Directions {
+  Direction d, h, w;
+};
+
+Directions directions(ConvProblem& p, bool transposed) {
+  return {{p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d, transposed},
+          {p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h, transposed},
+          {p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w, transposed}};
+}
+
 // Sets one number of a direction. Padding that keeps the size at stride 1, on both sides or, as of
 // a causal filter, in front alone, follows the filter; any other stays. The output follows.
 void set(const Direction& a, std::int64_t& number, std::int64_t value) {
@@ -62,6 +72,20 @@ void set(const Direction& a, std::int64_t& number, std::int64_t value) {
     a.out = outputs(a.image + a.pad + (symmetric ? a.pad : far), a.span(), a.stride);
 }
 
+// Throws InputError where the filter leaves no output, which validate() would call a size of 0.
+void require_output(const Direction& a, char axis) {
+  if (a.transposed && a.image < 1)
+    throw InputError(
+        fmt::format("o{0} would be below 1: padding of {1} leaves nothing of the {2} that i{0} {3} "
+                    "gives",
+                    axis, a.pad, a.reach(), a.out));
+  if (!a.transposed && a.out < 1)
+    throw InputError(
+        fmt::format("o{0} would be below 1: a filter that spans {1} does not fit into i{0} {2} "
+                    "with padding {3}",
+                    axis, a.span(), a.image, a.pad));
+}
+
 bool one_row(const ConvProblem& p) { return !p.has_depth() && p.h == 1 && p.r == 1 && p.p == 1; }
 
 // Filters, strides and dilations that are equal in depth and height stay so. A problem of one row
@@ -78,9 +102,8 @@ void set_size(const std::string& axis, std::int64_t value, Following follow, boo
   if (axis == "k") k = value;
   if (axis == "g") p.groups = value;
 
-  const Direction d{p.d, p.t, p.z, p.stride_d, p.pad_d, p.dilation_d, transposed},
-      h{p.h, p.r, p.p, p.stride_h, p.pad_h, p.dilation_h, transposed},
-      w{p.w, p.s, p.q, p.stride_w, p.pad_w, p.dilation_w, transposed};
+  const Directions all = directions(p, transposed);
+  const Direction &d = all.d, &h = all.h, &w = all.w;
   const bool depth = p.has_depth(), rows = !one_row(p);
   if (axis == "d") set(d, d.input(), value);
   if (axis == "t") set(d, d.filter, value);
@@ -116,6 +139,25 @@ void set_size(const std::string& axis, std::int64_t value, Following follow, Lay
     set_size(axis, value, follow, p);
     layer.problem = p;
   }
+}
+
+// Whether all axes together leave a problem that has an output.
+void require_output(const LayerProblem& layer) {
+  const ConvProblem* const conv = layer.problem.conv();
+  if (!conv) return;
+  ConvProblem p = *conv;
+  const auto [d, h, w] = directions(p, layer.transposed);
+  if (p.has_depth()) require_output(d, 'd');
+  if (!one_row(p)) require_output(h, 'h');
+  require_output(w, 'w');
+}
+
+// "n=1 dilation=100"
+std::string show_point(const SweepPoint& point, const std::vector<Axis>& axes) {
+  std::vector<std::string> values;
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    values.push_back(axes[i].name + "=" + point.values[i]);
+  return fmt::format("{}", fmt::join(values, " "));
 }
 
 void set_value(const std::string& axis, const std::string& value, Following follow,
@@ -196,7 +238,10 @@ std::vector<SweepPoint> sweep_points(const SweepPoint& base, const std::vector<A
       throw InputError(fmt::format("more than {} points: expected fewer values", most_points));
     points = std::move(more);
   }
-  for (const SweepPoint& point : points) validate(point.layer.problem);
+  for (const SweepPoint& point : points) {
+    naming(show_point(point, axes), [&] { require_output(point.layer); });
+    validate(point.layer.problem);
+  }
   return points;
 }
 

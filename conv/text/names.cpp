@@ -27,7 +27,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   std::string lower(name.substr(0, longest_sensible));
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
-  std::size_t best = std::max<std::size_t>(2, lower.size() / 2);
+  std::size_t best = std::max<std::size_t>(2, lower.size() / 3);
   std::vector<std::string> nearest;
   for (const std::string& candidate : known) {
     const std::size_t d = distance(lower, candidate);

@@ -23,7 +23,7 @@ std::size_t index_of_name(std::string_view what, std::string_view text,
 }
 
 // "did you mean X?" of the known names nearest to `name` by edit distance; "expected one of ..."
-// when none is near.
+// when none is within 2, or a third of a longer name.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace convlab

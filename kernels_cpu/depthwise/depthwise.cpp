@@ -31,6 +31,7 @@
 #include <algorithm>
 
 #include "conv/refusals.h"
+#include "conv/text/counted.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/depthwise/rows.h"
 #include "kernels_cpu/device/range.h"
@@ -365,7 +366,7 @@ std::optional<Refusal> refuse_depthwise(const ConvProblem& p, const DeviceInfo& 
   if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
   if (p.groups == 1 || p.groups != p.c)
     return Refusal{Field::groups, "several groups of 1 channel",
-                   fmt::format("{} of {} channels", p.groups, p.c / p.groups)};
+                   fmt::format("{} of {}", p.groups, counted(p.c / p.groups, "channel"))};
   if (auto refusal = refuse_two_layouts(p)) return refusal;
   if (p.x_layout == Layout::nchw)
     return Refusal{Field::layout, fmt::format("nhwc or {}", to_string(blocked_layout(device))),

@@ -23,6 +23,7 @@
 #include <algorithm>
 
 #include "conv/refusals.h"
+#include "conv/text/counted.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/inside_taps.h"
@@ -234,13 +235,14 @@ std::optional<Refusal> refuse_direct_grouped(const ConvProblem& p, const DeviceI
   const i64 c = p.c / p.groups, k = p.k / p.groups;
   const i64 most = std::min({i64{8}, shape.lanes, shape.block / 2});
   if (p.groups == 1 || c != k || c < 2 || c > most || (c & (c - 1)) != 0)
-    return Refusal{Field::groups,
-                   fmt::format("groups of 2{}{} channels and as many filters",
-                               most == 4   ? " or 4"
-                               : most == 8 ? ", 4"
-                                           : "",
-                               most == 8 ? " or 8" : ""),
-                   fmt::format("{} of {} channels and {} filters", p.groups, c, k)};
+    return Refusal{
+        Field::groups,
+        fmt::format("groups of 2{}{} channels and as many filters",
+                    most == 4   ? " or 4"
+                    : most == 8 ? ", 4"
+                                : "",
+                    most == 8 ? " or 8" : ""),
+        fmt::format("{} of {} and {}", p.groups, counted(c, "channel"), counted(k, "filter"))};
   if (auto refusal = refuse_other_blocks(p, device)) return refusal;
   if (auto refusal = refuse_parts_of_blocks("y", p.y_layout, p.k, device)) return refusal;
   return refuse_parts_of_blocks("x", p.x_layout, p.c, device);

@@ -23,6 +23,7 @@
 #include "conv/error.h"
 #include "conv/math/fft_tile_rules.h"
 #include "conv/refusals.h"
+#include "conv/text/counted.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/device/thread_padding.h"
@@ -244,8 +245,8 @@ class FftTiledDepthwise final : public ConvAlgo {
     if (auto refusal = refuse_all_but({DType::f32}, p)) return refusal;
     if (p.groups == 1 || p.groups != p.c || p.groups != p.k)
       return Refusal{Field::groups, "several groups of 1 channel and 1 filter",
-                     fmt::format("{} of {} channels and {} filters", p.groups, p.c / p.groups,
-                                 p.k / p.groups)};
+                     fmt::format("{} of {} and {}", p.groups, counted(p.c / p.groups, "channel"),
+                                 counted(p.k / p.groups, "filter"))};
     ConvProblem one_group = p;
     one_group.groups = 1;
     if (auto refusal = refuse_all_but_dense(one_group)) return refusal;

@@ -10,6 +10,14 @@
 namespace convlab {
 namespace {
 
+TEST(Shown, ImagesASecondHaveSignificantDigits) {
+  EXPECT_EQ(show_images_per_s(0.01234), "0.01234");
+  EXPECT_EQ(show_images_per_s(0.5), "0.5");
+  EXPECT_EQ(show_images_per_s(7.125), "7.125");
+  EXPECT_EQ(show_images_per_s(456.78), "456.8");
+  EXPECT_EQ(show_images_per_s(12345.6), "12346");
+}
+
 Report sample() {
   Report report;
   report.columns = {"name", "ms", "bytes"};

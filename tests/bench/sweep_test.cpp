@@ -94,6 +94,33 @@ TEST(SweepAxes, OfGroupsAndDilation) {
 }
 
 // Of one row, and not of square filters and images.
+// The reason why the points of these axes are refused.
+std::string misfit(const char* problem, const Values& axes) {
+  try {
+    points(problem, axes);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(SweepAxes, SaysWhatDoesNotFit) {
+  EXPECT_EQ(misfit("mb1ic8ih9oc4oh7kh3ph0", {"n=1,2", "dilation=1,5"}),
+            "n=1 dilation=5: oh would be below 1: a filter that spans 11 does not fit into ih 9 "
+            "with padding 0");
+  EXPECT_EQ(
+      misfit("mb1ic8iw9oc4ow7kw3pw0", {"w=2"}),
+      "w=2: ow would be below 1: a filter that spans 3 does not fit into iw 2 with padding 0");
+  EXPECT_EQ(
+      misfit("mb1ic8id9oc4kd3pd0", {"d=1"}),
+      "d=1: od would be below 1: a filter that spans 3 does not fit into id 1 with padding 0");
+  EXPECT_EQ(misfit("deconv:mb1ic8ih4oc4oh4kh3ph1", {"r=1", "h=2"}), "none");
+  EXPECT_EQ(misfit("deconv:mb1ic8ih4oc4oh5kh4ph1", {"h=1", "r=2"}),
+            "h=1 r=2: oh would be below 1: padding of 1 leaves nothing of the 2 that ih 1 gives");
+  // A later axis makes room.
+  EXPECT_EQ(misfit("mb1ic8ih9oc4oh7kh3ph0", {"h=2", "r=1"}), "none");
+}
+
 TEST(SweepAxes, OfWidthAlone) {
   constexpr const char *row = "mb1ic8iw20oc8kw3pw1", *causal = "mb1ic8iw20oc8ow20kw4pw3";
   EXPECT_EQ(points(row, {"w=9", "s=5"}), Values{"mb1ic8ih1iw9oc8oh1ow9kh1kw5ph0pw2"});

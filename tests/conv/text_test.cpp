@@ -4,10 +4,19 @@
 #include <gtest/gtest.h>
 
 #include "conv/error.h"
+#include "conv/text/names.h"
 #include "conv/text/text_file.h"
 
 namespace convlab {
 namespace {
+
+TEST(Names, SuggestsWhatIsNear) {
+  const std::vector<std::string> flags{"--batch", "--algos", "--workspace-max"};
+  EXPECT_EQ(did_you_mean("--bacth", flags), "did you mean --batch?");
+  EXPECT_EQ(did_you_mean("--work-space_Max", flags), "did you mean --workspace-max?");
+  for (const char* const far : {"--nosuch", "--foo", "--algorithms", "-n", ""})
+    EXPECT_EQ(did_you_mean(far, flags), "expected one of --batch --algos --workspace-max") << far;
+}
 
 TEST(Text, KnowsUtf8) {
   for (const char* good : {"", "cat", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\xb1", "a\nb"})

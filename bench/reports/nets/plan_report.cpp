@@ -120,10 +120,10 @@ void append_audit(const PlannedReport& r, std::vector<std::string>& notes) {
   for (std::size_t i = 0; i < r.steps.size(); ++i) steps += r.audit->step_ms(i);
   if (measured > 0)
     notes.push_back(fmt::format(
-        "measured   {} ms an iteration, {:.2f}x the expected, {:.1f} images/s; {} ms as the sum "
+        "measured   {} ms an iteration, {:.2f}x the expected, {} images/s; {} ms as the sum "
         "of steps",
-        show_ms(measured), measured / expected, 1e3 * double(r.plan.batch) / measured,
-        show_ms(steps)));
+        show_ms(measured), measured / expected,
+        show_images_per_s(1e3 * double(r.plan.batch) / measured), show_ms(steps)));
   constexpr std::size_t most = 10;
   const std::vector<Surprise> all = surprises(r.plan, *r.audit);
   for (std::size_t i = 0; i < std::min(all.size(), most); ++i) {
@@ -157,12 +157,12 @@ std::vector<std::string> notes(const PlannedReport& r) {
                                      [](const StepInfo& step) { return step.kind == "recurrent"; });
   const char* const planned = recurrent ? "convolutions and recurrent layers" : "convolutions";
   std::vector<std::string> notes;
-  notes.push_back(
-      fmt::format("expected   {} ms an iteration, {:.1f} images/s: {} {}, other layers {}, "
-                  "converting layouts {}",
-                  show_expected(ms, known && other <= 0 && convert <= 0),
-                  1e3 * double(r.plan.batch) / ms, planned, show_expected(conv, known),
-                  show_expected(other, false), show_expected(convert, false)));
+  notes.push_back(fmt::format(
+      "expected   {} ms an iteration, {} images/s: {} {}, other layers {}, "
+      "converting layouts {}",
+      show_expected(ms, known && other <= 0 && convert <= 0),
+      show_images_per_s(1e3 * double(r.plan.batch) / ms), planned, show_expected(conv, known),
+      show_expected(other, false), show_expected(convert, false)));
   if (r.unlimited_ms)
     notes.push_back(fmt::format(
         "limit      {}; without a limit {} ms: it costs {:.1f}%",

@@ -70,13 +70,12 @@ Report reading_table(const ScalingTable& table) {
     const Simulation& s = p.simulation;
     const bool alone = p.scenario.workers == 1;
     if (alone && p.scenario.strategy != table.strategies.front()) continue;
-    std::vector<Cell> row{
-        p.scenario.workers,
-        alone ? Cell() : Cell(to_string(p.scenario.strategy)),
-        ms_cell(ms_per_s * s.iteration_s),
-        Cell(images_per_s(table, p), fmt::format("{:.1f}", images_per_s(table, p))),
-        Cell(p.speedup, fmt::format("{:.2f}", p.speedup)),
-        Cell(100 * p.efficiency, fmt::format("{:.1f}", 100 * p.efficiency))};
+    std::vector<Cell> row{p.scenario.workers,
+                          alone ? Cell() : Cell(to_string(p.scenario.strategy)),
+                          ms_cell(ms_per_s * s.iteration_s),
+                          Cell(images_per_s(table, p), show_images_per_s(images_per_s(table, p))),
+                          Cell(p.speedup, fmt::format("{:.2f}", p.speedup)),
+                          Cell(100 * p.efficiency, fmt::format("{:.1f}", 100 * p.efficiency))};
     if (!alone)
       row.insert(row.end(), {ms_cell(ms_per_s * s.exchange_s), ms_cell(ms_per_s * s.exposed_s),
                              bucket_cell(p.scenario.bucket_bytes),

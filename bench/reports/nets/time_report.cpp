@@ -182,8 +182,9 @@ std::vector<std::string> notes(const TimedNet& net) {
   std::vector<std::string> notes;
   if (!times.iterations.empty()) {
     notes.push_back(fmt::format(
-        "iteration  {} ms, {:.1f} images/s: the median of {} undisturbed, which spread by {:.1f}%",
-        show_ms(s.ms), s.images_per_s, times.iterations.size(), 100 * s.mad_ms / s.ms));
+        "iteration  {} ms, {} images/s: the median of {} undisturbed, which spread by {:.1f}%",
+        show_ms(s.ms), show_images_per_s(s.images_per_s), times.iterations.size(),
+        100 * s.mad_ms / s.ms));
     if (times.streams > 1)
       notes.push_back(fmt::format("           of {} nets on {} streams; all else here is of one",
                                   times.streams, times.streams));

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "bench/reports/report.h"
 #include "conv/error.h"
 
 namespace convlab {
@@ -109,11 +110,11 @@ void TrainReporter::step(const StepReport& r) {
     progress_.line(fmt::format("skipped {}", loader_.bad_images()[named_]));
   if (seconds_since(told_) < (progress_.has_terminal() ? 0.1 : 10)) return;
   told_ = Clock::now();
-  const std::string text =
-      fmt::format("epoch {}/{}: loss {:.4f}, top-1 {}, {:.0f} images/s, t_io {:.1f}%, {} left",
-                  r.epoch + 1, r.epochs, r.scores.mean_loss(), show_rate(r.scores.top1_rate()),
-                  images_per_s(r.scores), 100 * io_s() / seconds_since(epoch_begin_),
-                  show_time(seconds_since(begin_) / double(done_) * double(total_ - done_)));
+  const std::string text = fmt::format(
+      "epoch {}/{}: loss {:.4f}, top-1 {}, {} images/s, t_io {:.1f}%, {} left", r.epoch + 1,
+      r.epochs, r.scores.mean_loss(), show_rate(r.scores.top1_rate()),
+      show_images_per_s(images_per_s(r.scores)), 100 * io_s() / seconds_since(epoch_begin_),
+      show_time(seconds_since(begin_) / double(done_) * double(total_ - done_)));
   progress_.step(std::size_t(done_), std::size_t(total_), text);
 }
 
@@ -130,8 +131,9 @@ void TrainReporter::epoch(const EpochReport& r) {
   if (r.test)
     text += fmt::format("; test loss {:.4f}, top-1 {}{}", r.test->mean_loss(),
                         show_rate(r.test->top1_rate()), r.best ? " (best)" : "");
-  progress_.line(fmt::format("{}; {:.0f} images/s, t_io {:.1f}%, {}", text, images_per_s,
-                             100 * trained_io_s_ / trained_s_, show_time(trained_s_)));
+  progress_.line(fmt::format("{}; {} images/s, t_io {:.1f}%, {}", text,
+                             show_images_per_s(images_per_s), 100 * trained_io_s_ / trained_s_,
+                             show_time(trained_s_)));
   if (!r.ranks.empty()) ranks(r);
   if (trained_io_s_ > 0.05 * trained_s_)
     progress_.line(
