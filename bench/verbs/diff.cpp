@@ -288,32 +288,6 @@ Report full_report(const Comparison& all) {
   return report;
 }
 
-std::string shortened(const std::string& text, std::size_t width) {
-  if (text.size() <= width) return text;
-  const std::size_t tail = width / 2 - 1;
-  return text.substr(0, width - tail - 2) + ".." + text.substr(text.size() - tail);
-}
-
-// Shortens the last column, then the first, until a line has at most 100 characters.
-void fit_terminal(Report& report) {
-  constexpr std::size_t most = 100, least_last = 20, least_first = 24, gap = 2;
-  std::vector<std::size_t> width;
-  for (std::size_t i = 0; i < report.columns.size(); ++i) {
-    width.push_back(report.columns[i].size());
-    for (const auto& row : report.rows) width[i] = std::max(width[i], row[i].shown().size());
-  }
-  std::size_t total = gap * (width.size() - 1);
-  for (const std::size_t w : width) total += w;
-  for (const auto& [column, least] :
-       {std::pair{width.size() - 1, least_last}, std::pair{std::size_t{0}, least_first}}) {
-    if (total <= most || width[column] <= least) continue;
-    const std::size_t target =
-        std::max(least, width[column] - std::min(width[column], total - most));
-    for (auto& row : report.rows) row[column] = shortened(row[column].shown(), target);
-    total -= width[column] - target;
-  }
-}
-
 Report reading_report(const Comparison& all) {
   Report report;
   report.columns = {"what", "A_ms", "B_ms", "B/A", "interval", "verdict", "algorithm"};
@@ -345,7 +319,7 @@ int run(const Options& o) {
   const Format format = o.common.format;
   const bool full = o.wide || format == Format::csv || format == Format::json;
   Report table = full ? full_report(all) : reading_report(all);
-  if (!full && format == Format::table) fit_terminal(table);
+  if (!full && format == Format::table) table.width = terminal_width;
   table.notes = warnings(a, b);
   // Only a control distinguishes a slower machine from code that made everything slower.
   if (o.compare.control.empty() && all.drift.ratio > 1 + o.compare.threshold)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "autotune/store/store.h"
@@ -481,9 +482,30 @@ TEST_F(DiffOfStoresTest, TheTableFitsATerminal) {
                     b = store("b.db", wide("implicit_gemm"));
   const Ran ran = diff({a, b});
   std::istringstream lines(ran.out.substr(0, ran.out.find("\nA ")));  // provenance follows
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }),
+              100)
+        << line;
   EXPECT_TRUE(contains(ran.out, "bwd_w ")) << ran.out;
   EXPECT_TRUE(contains(diff({a, b, "--wide"}).out, "order=321")) << ran.out;
+}
+
+// Long names, of 3-D problems, that differ in the middle or near the front.
+TEST_F(DiffTest, ShortenedNamesStayDistinct) {
+  std::vector<json> layers;
+  for (const char* problem : {"mb128ic256id8ih224iw112oc512od8oh224ow112kd3kh3kw3pd1ph1pw1",
+                              "mb128ic256id8ih224iw112oc384od8oh224ow112kd3kh3kw3pd1ph1pw1",
+                              "mb128ic256id9ih224iw112oc384od9oh224ow112kd3kh3kw3pd1ph1pw1"}) {
+    layers.push_back(layer("", chosen("direct", 1)));
+    layers.back()["problem"] = problem;
+  }
+  const Ran ran = diff(tuning(layers), tuning(layers));
+  std::set<std::string> names;
+  std::istringstream lines(ran.out);
+  for (std::string line; std::getline(lines, line);)
+    if (contains(line, "SAME") && contains(line, "…"))
+      names.insert(line.substr(0, line.find("  ")));
+  EXPECT_EQ(names.size(), 3U) << ran.out;
 }
 
 TEST_F(DiffTest, OtherMachinesAndThreadsAreToldApartFromOtherCode) {
