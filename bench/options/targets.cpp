@@ -24,15 +24,44 @@ namespace convlab {
 using namespace nets;
 namespace {
 
-std::vector<TuneItem> net_items(const std::string& name, std::int64_t batch) {
+// One problem of a target, and the names of all layers that have it.
+struct TargetItem {
+  TuneItem item;
+  std::vector<std::string> names;
+};
+
+TargetItem& add(std::vector<TargetItem>& items, const LayerProblem& layer,
+                std::vector<std::string> names) {
+  TargetItem& added = items.emplace_back();
+  added.item.layer = layer;
+  added.names = std::move(names);
+  return added;
+}
+
+const std::string& name_of(const ConvLayer& conv) { return conv.layer.name; }
+const std::string& name_of(const NamedRecurrentProblem& layer) { return layer.name; }
+
+// Of those layers that merge_equal() merges into `merged`.
+template <class Layer>
+std::vector<std::string> equal_names(const Layer& merged, const std::vector<Layer>& layers) {
+  std::vector<std::string> names;
+  for (const Layer& layer : layers)
+    if (merge_equal({merged, layer}).size() == 1) names.push_back(name_of(layer));
+  return names;
+}
+
+std::vector<TargetItem> net_items(const std::string& name, std::int64_t batch) {
   const Graph net = make_net(name, batch);
-  std::vector<TuneItem> items;
-  for (const ConvLayer& conv : merge_equal(conv_layers(net))) {
-    items.push_back({conv.layer, conv.first});
-    items.back().layer.transposed = conv.transposed;
+  std::vector<TargetItem> items;
+  const std::vector<ConvLayer> convolutions = conv_layers(net);
+  for (const ConvLayer& conv : merge_equal(convolutions)) {
+    TuneItem& item = add(items, conv.layer, equal_names(conv, convolutions)).item;
+    item.first_layer = conv.first;
+    item.layer.transposed = conv.transposed;
   }
-  for (const NamedRecurrentProblem& layer : merge_equal(recurrent_layers(net)))
-    items.push_back({layer, false});
+  const std::vector<NamedRecurrentProblem> recurrent = recurrent_layers(net);
+  for (const NamedRecurrentProblem& layer : merge_equal(recurrent))
+    add(items, layer, equal_names(layer, recurrent));
   if (items.empty())
     throw InputError(fmt::format(
         "{} has no convolutions and no recurrent layers: expected a net that has some", name));
@@ -72,22 +101,21 @@ std::vector<LayerProblem> read_problems(const std::string& target,
   return layers;
 }
 
-std::vector<TuneItem> target_items(const std::string& target,
-                                   const std::vector<std::int64_t>& batches) {
-  std::vector<TuneItem> items;
+std::vector<TargetItem> target_items(const std::string& target,
+                                     const std::vector<std::int64_t>& batches) {
+  std::vector<TargetItem> items;
   const bool is_file = target.starts_with('@');
   if (is_file || looks_like_problem(target)) {
     std::vector<std::string> warnings;
     const std::vector<LayerProblem> problems = read_problems(target, warnings);
     if (is_file || batches.empty())
       for (const std::string& warning : warnings) say(warning);
-    for (const LayerProblem& problem : problems) items.push_back({problem, false});
-    if (batches.empty()) return items;
-    const std::vector<TuneItem> as_given = std::exchange(items, {});
+    if (batches.empty())
+      for (const LayerProblem& problem : problems) add(items, problem, {show_layer(problem)});
     for (const std::int64_t batch : batches)
-      for (TuneItem item : as_given) {
-        item.layer.problem.set_batch(batch);
-        items.push_back(item);
+      for (LayerProblem problem : problems) {
+        problem.problem.set_batch(batch);
+        add(items, problem, {show_layer(problem)});
       }
     return items;
   }
@@ -97,7 +125,7 @@ std::vector<TuneItem> target_items(const std::string& target,
                     "lstm:t32mb16dhc512, or a net, as in rnn:28-32-10:lstm",
                     target));
   for (const std::int64_t batch : batches.empty() ? std::vector<std::int64_t>{1} : batches)
-    for (const TuneItem& item : net_items(target, batch)) items.push_back(item);
+    for (TargetItem& item : net_items(target, batch)) items.push_back(std::move(item));
   return items;
 }
 
@@ -180,9 +208,13 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
   std::vector<std::string> names;
   bool recomputes = false;
   for (const std::string& target : options.targets)
-    for (TuneItem item : target_items(target, options.batches)) {
-      names.push_back(show_layer(item.layer));
-      if (!options.layer.empty() && names.back() != options.layer) continue;
+    for (auto& [item, layer_names] : target_items(target, options.batches)) {
+      names.insert(names.end(), layer_names.begin(), layer_names.end());
+      if (!options.layer.empty()) {
+        if (std::find(layer_names.begin(), layer_names.end(), options.layer) == layer_names.end())
+          continue;
+        if (!item.layer.name.empty()) item.layer.name = options.layer;
+      }
       const bool training = options.passes != std::vector{Pass::forward};
       for (const Pass pass : options.passes) {
         item.layer.set_pass(pass, training);

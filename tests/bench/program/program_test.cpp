@@ -60,6 +60,19 @@ TEST_F(ProgramTest, ALayerOfANetAlone) {
   EXPECT_EQ(layers[0]["count"], 3);
 }
 
+// Equal layers are one row, which has the name that was asked for.
+TEST_F(ProgramTest, ALayerThatAnotherIsEqualTo) {
+  for (const char* name : {"layer2.0.conv2", "layer2.1.conv1", "layer2.1.conv2"}) {
+    const Ran ran = run({"tune", "resnet18", "--layer", name, "--mode", "heuristic", "--pass",
+                         "fwd", "--format", "json"});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    const json layers = json::parse(ran.out)["layers"];
+    ASSERT_EQ(layers.size(), 1u);
+    EXPECT_EQ(layers[0]["layer"], name);
+    EXPECT_EQ(layers[0]["count"], 3);
+  }
+}
+
 TEST_F(ProgramTest, NothingThatWorksIsExitCode1) {
   for (const char* verb : {"tune", "bench"}) {
     const Ran ran = run({verb, strided, "--pass", "fwd", "--algos", "fft"});
