@@ -443,6 +443,10 @@ class Tuner {
     };
     std::stable_sort(r.candidates.begin(), r.candidates.end(),
                      [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+    // Its fwd is the convolution's bwd_d, and the reasons name the convolution's pass and sizes.
+    if (r.layer.transposed)
+      for (Candidate& c : r.candidates)
+        if (c.status == Status::refused) c.reason = "its convolution: " + c.reason;
     const Decision decision = decide(r.candidates, entry.count_packing);
     if (any_measured)
       for (Candidate& c : r.candidates)

@@ -78,6 +78,18 @@ TEST_F(TransposedProgramTest, TablesSayWhichPassOfWhichConvolution) {
   EXPECT_TRUE(contains(csv.out, std::string(canonical) + ",fwd,,f32,")) << csv.out;
 }
 
+// Its forward is the convolution's bwd_d.
+TEST_F(TransposedProgramTest, ReasonsSayThatTheyAreTheConvolutions) {
+  for (const Words& verb : {Words{"list"}, Words{"check"}, Words{"bench", "--mode", "heuristic"},
+                            Words{"tune", "--mode", "heuristic", "--algos", "winograd_1d"}}) {
+    const Words csv{"--pass", "fwd", "--format", verb[0] == "tune" ? "json" : "csv"};
+    const Ran ran = run(verb + Words{layer} + csv);
+    EXPECT_TRUE(contains(ran.out, "its convolution: needs fwd, has bwd_d")) << verb[0] << ran.out;
+    const Ran other = run(verb + Words{convolution} + Words{"--pass", "bwd_d"});
+    EXPECT_FALSE(contains(other.out, "its convolution")) << other.out;
+  }
+}
+
 TEST_F(TransposedProgramTest, CheckPassesEverythingAndRepeatsAsWritten) {
   const Ran ran = run({"check", layer, "deconv:g2mb2ic8ih3iw5oc4kh2sh2"});
   EXPECT_EQ(ran.exit_code, 0) << ran.out << ran.err;
