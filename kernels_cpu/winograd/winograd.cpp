@@ -554,6 +554,20 @@ class WinogradPlan : public ConvPlan {
   GroupTeams teams_;
 };
 
+bool is_dilated(const ConvProblem& p) { return p.dilation_h * p.dilation_w > 1; }
+
+// The filters and dilations of blocked layouts.
+std::optional<Refusal> refuse_filter(const ConvProblem& p) {
+  if (p.r != p.s || p.r < 3 || p.r > 5)
+    return Refusal{Field::filter, "a 3x3 to 5x5 filter", extent(p.r, p.s)};
+  if (is_dilated(p) && (p.pad_h % p.dilation_h != 0 || p.pad_w % p.dilation_w != 0))
+    return Refusal{
+        Field::padding,
+        fmt::format("padding in multiples of the dilation, {}", extent(p.dilation_h, p.dilation_w)),
+        extent(p.pad_h, p.pad_w)};
+  return {};
+}
+
 class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
@@ -571,6 +585,14 @@ class Winograd : public ConvAlgo {
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     ConvProblem dense = p;
     if (winograd_first_layer(p)) {
+      // Groups and dilations are for blocked layouts. If those refuse them as well, their reason is
+      // the one that helps.
+      if (auto refusal = refuse_parts_of_blocks_in_groups(p)) return refusal;
+      if (is_dilated(p)) {
+        if (auto refusal = refuse_filter(p)) return refusal;
+        return Refusal{Field::dilation, "dilation 1 with x in nchw",
+                       extent(p.dilation_h, p.dilation_w)};
+      }
       const std::int64_t stride = p.stride_h, taps = taps_of(p);
       if (p.pass == Pass::backward_data && stride == 1)
         return Refusal{Field::stride, "a stride of 2 or 4 for the gradient of a plain input", "1"};
@@ -584,14 +606,8 @@ class Winograd : public ConvAlgo {
       dense.stride_h = dense.stride_w = 1;
       dense.x_layout = blocked_layout(device.info());
     } else {
-      if (p.r != p.s || p.r < 3 || p.r > 5)
-        return Refusal{Field::filter, "a 3x3 to 5x5 filter", extent(p.r, p.s)};
-      if (p.dilation_h * p.dilation_w > 1) {
-        if (p.pad_h % p.dilation_h != 0 || p.pad_w % p.dilation_w != 0)
-          return Refusal{Field::padding,
-                         fmt::format("padding in multiples of the dilation, {}",
-                                     extent(p.dilation_h, p.dilation_w)),
-                         extent(p.pad_h, p.pad_w)};
+      if (auto refusal = refuse_filter(p)) return refusal;
+      if (is_dilated(p)) {
         dense.dilation_h = dense.dilation_w = 1;
       } else if (p.r <= 4 && p.stride_h == 2 && p.stride_w == 2) {
         dense.stride_h = dense.stride_w = 1;

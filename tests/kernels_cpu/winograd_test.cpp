@@ -455,6 +455,27 @@ TEST(Winograd, SaysWhyItRefuses) {
             "winograd_1d takes");
   p.dtype = DType::f64;  // which winograd_1d does not take
   EXPECT_EQ(reason(p), "");
+  // Few channels, and refused for what blocked layouts refuse as well.
+  for (const Pass pass : all_passes) {
+    const auto plain = [&](const char* text) {
+      ConvProblem few = problem(text);
+      few.pass = pass;
+      few.x_layout = Layout::nchw;
+      return reason(few);
+    };
+    EXPECT_EQ(plain("ic3ih12oc16kh3dh1ph3"),
+              "needs padding in multiples of the dilation, 2x2, has 3x3");
+    EXPECT_EQ(plain("ic3ih12oc16kh7dh1ph3"), "needs a 3x3 to 5x5 filter, has 7x7");
+    EXPECT_EQ(plain("ic3ih12oc16kh3dh1ph2"), "needs dilation 1 with x in nchw, has 2x2");
+    EXPECT_EQ(plain("g3ic3ih12oc12kh3ph1"),
+              fmt::format("needs channels and filters of a group in multiples of {}, has 3 groups "
+                          "of 1 channel and 4 filters",
+                          channel_block(p.y_layout)));
+    EXPECT_EQ(plain("g2ic4ih12oc2kh4sh2ph1"),
+              fmt::format("needs channels and filters of a group in multiples of {}, has 2 groups "
+                          "of 2 channels and 1 filter",
+                          channel_block(p.y_layout)));
+  }
   p = problem("ic16ih8oc16oh8kh3ph1");
   p.dtype = DType::f64;
   EXPECT_EQ(reason(p), "");
