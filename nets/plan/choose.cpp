@@ -18,6 +18,7 @@
 #include "conv/transposed.h"
 #include "nets/plan/conv_choice.h"
 #include "nets/plan/recurrent_choice.h"
+#include "nets/plan/separable_choice.h"
 #include "nets/run/step_work.h"
 
 namespace convlab::nets {
@@ -68,6 +69,7 @@ struct Alternative {
   double ms = 0;                           // without converting inputs into its layouts
   double cost = 0;                         // ms plus the price of growth
   std::int64_t workspace = 0, growth = 0;  // bytes of convolutions, as in ConvChoice
+  bool joined = false;                     // one step with its neighbours (nets/separable.h)
 };
 
 // The result of one set of alternatives.
@@ -91,7 +93,8 @@ class Planner {
         ceilings_(ceilings_of(device)),
         store_(store),
         convs_(for_convolutions_, algos.conv, device, ceilings_, store),
-        steps_(steps_of(graph, options.mode)) {
+        steps_(steps_of(graph, options.mode)),
+        separables_(graph, steps_, for_convolutions_, algos.conv, device, ceilings_, store) {
     find_values();
     find_room();
   }
@@ -112,6 +115,7 @@ class Planner {
     for (std::size_t i = 0; i < steps_.size(); ++i)
       plan.steps.push_back(alternatives_[i][solution.chosen[i]].plan);
     add_conversions(plan);
+    join(plan, solution.chosen);
     result.untuned = untuned();
     return result;
   }
@@ -154,6 +158,12 @@ class Planner {
 
   // ---- Memory ----
 
+  // Without the padding of layouts.
+  std::int64_t value_bytes(NodeId value) const {
+    return tensor_desc(graph_.nodes()[value].shape, Layout::nchw).elements() *
+           size_of(options_.dtype);
+  }
+
   // The memory free beside the live values of each step, compared with the net's fullest moment: a
   // workspace of this size costs nothing. It is approximate, since padded layouts are not chosen
   // yet.
@@ -162,9 +172,7 @@ class Planner {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const NodeId value = steps_[i].output;
       const std::size_t last = readers_[value].empty() ? i : readers_[value].back();
-      const std::int64_t bytes = tensor_desc(graph_.nodes()[value].shape, Layout::nchw).elements() *
-                                 size_of(options_.dtype);
-      for (std::size_t j = i; j <= last; ++j) live[j] += bytes;
+      for (std::size_t j = i; j <= last; ++j) live[j] += value_bytes(value);
     }
     const std::int64_t fullest = *std::max_element(live.begin(), live.end());
     for (const std::int64_t bytes : live) room_.push_back(fullest - bytes);
@@ -275,6 +283,54 @@ class Planner {
       if (alternatives_[i].empty() && ours)
         alternatives_[i] = alternatives_of_conv(steps_[i], {unbounded_bytes, terms.ms_per_byte});
     }
+    add_joined(terms);
+  }
+
+  // ---- Depthwise separable convolutions ----
+
+  // All steps of a joined one have such an alternative. The last one's does the work.
+  void add_joined(const MemoryTerms& terms) {
+    for (const SeparableSteps& s : separables_.all()) {
+      const NodeId between = steps_[s.front[0]].output;
+      const auto size = double(value_bytes(between));
+      const double moving_ms = predict({{{"", 0, size, size, 1}}});
+      MemoryTerms here = terms;
+      // What is free beside the depthwise step, whose output y takes the place of.
+      if (!options_.workspace_max)
+        here.workspace += std::max<std::int64_t>(
+            0, room_[s.front[0]] + value_bytes(between) - value_bytes(steps_[s.pointwise].output));
+      for (const Layout layout : {Layout::nhwc, blocked_layout(device_)}) {
+        const std::optional<ConvChoice> choice = separables_.best(s, layout, here, moving_ms);
+        if (!choice) continue;
+        for (const std::size_t i : s.front) joined_alternative(i, layout);
+        Alternative& last = joined_alternative(s.pointwise, layout);
+        last.plan.passes[std::size_t(Pass::forward)] = choice->plan;
+        last.ms = choice->plan.ms;
+        last.cost = choice->cost;
+        last.workspace = choice->workspace;
+        last.growth = choice->growth;
+      }
+    }
+  }
+
+  Alternative& joined_alternative(std::size_t step, Layout layout) {
+    Alternative& a = alternatives_[step].emplace_back();
+    a.joined = true;
+    a.plan.layer = node_of(steps_[step]).name;
+    a.plan.x_layout = a.plan.y_layout = layout;
+    return a;
+  }
+
+  // Leaves out the steps that joined ones take in.
+  void join(NetPlan& plan, const std::vector<std::size_t>& chosen) const {
+    for (const SeparableSteps& s : separables_.all())
+      if (alternatives_[s.pointwise][chosen[s.pointwise]].joined)
+        plan.steps[s.pointwise].convert_ms += plan.steps[s.front[0]].convert_ms;
+    std::vector<StepPlan> rest;
+    for (std::size_t i = 0; i < steps_.size(); ++i)
+      if (!separables_.takes_in(i) || !alternatives_[i][chosen[i]].joined)
+        rest.push_back(std::move(plan.steps[i]));
+    plan.steps = std::move(rest);
   }
 
   std::vector<Alternative> alternatives_of(const Step& step) {
@@ -518,10 +574,16 @@ class Planner {
 
   PbqpEdge edge(NodeId value) const {
     const std::size_t writer = writer_[value], reader = readers_[value][0];
+    const bool kept = separables_.takes_in(writer);
     PbqpEdge e{writer, reader, {}};
     for (const Alternative& from : alternatives_[writer])
       for (const Alternative& to : alternatives_[reader]) {
         const Layout written = from.plan.y_layout, read = read_layout(value, reader, to.plan);
+        if (kept && (from.joined || to.joined)) {
+          const bool both = from.joined && to.joined && written == read;
+          e.cost.push_back(both ? 0 : infinity);
+          continue;
+        }
         e.cost.push_back(convert_ms(graph_.nodes()[value].shape, written, read) +
                          gradient_ms(value, written, read));
       }
@@ -607,6 +669,7 @@ class Planner {
   const Store* store_;
   ConvChoices convs_;
   std::vector<Step> steps_;
+  SeparableChoices separables_;
   std::vector<std::vector<std::size_t>> readers_;       // of a value, by node
   std::vector<std::size_t> writer_;                     // of a value, by node
   std::vector<bool> wants_gradient_;                    // a value, by node

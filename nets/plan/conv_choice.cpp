@@ -103,6 +103,20 @@ std::optional<std::int64_t> ConvChoices::least_workspace(const ConvProblem& prob
   return least;
 }
 
+std::optional<double> ConvChoices::least_ms(const ConvProblem& problem, std::string_view algo) {
+  const Known& all = known(problem);
+  std::optional<double> least;
+  for (const Option& option : all.options) {
+    const Candidate& c = option.candidate;
+    if (c.algo != algo || math_type(c.config) != MathType::f32 || (all.tuned && c.predicted) ||
+        Layouts{c.x_layout, c.y_layout} != Layouts{problem.x_layout, problem.y_layout})
+      continue;
+    const double ms = cost(option, problem.pass);
+    least = std::min(least.value_or(ms), ms);
+  }
+  return least;
+}
+
 ConvChoices::Known& ConvChoices::known(const ConvProblem& asked) {
   const ConvProblem problem = with_layouts(asked, {Layout::nchw, Layout::nchw});
   for (Known& k : known_)

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autotune/candidates.h"
@@ -44,6 +45,9 @@ class ConvChoices {
   // The smallest sum of workspace and growth with which best(..., guess = true) finds a choice;
   // nullopt if it never does.
   std::optional<std::int64_t> least_workspace(const ConvProblem&, Layouts);
+  // The least time of this algorithm in plain f32 arithmetic, in the problem's own layouts; nullopt
+  // if it does not take the problem, or is not among the measured candidates of a tuned one.
+  std::optional<double> least_ms(const ConvProblem&, std::string_view algo);
 
  private:
   struct Option {

@@ -10,6 +10,7 @@
 
 #include "conv/error.h"
 #include "conv/text/names.h"
+#include "nets/separable.h"
 
 namespace convlab::nets {
 namespace {
@@ -225,7 +226,7 @@ std::string plan_misfit(const NetPlan& plan, const Graph& graph, const DeviceInf
   require("batch", plan.batch, graph.batch());
   require("machine", plan.machine, plan_machine(device));
   require("threads", plan.threads, device.threads);
-  const std::vector<Step> steps = steps_of(graph, plan.mode);
+  const std::vector<Step> steps = steps_of(graph, plan);
   require("steps", plan.steps.size(), steps.size());
   for (std::size_t i = 0; i < std::min(steps.size(), plan.steps.size()); ++i)
     require("layer", plan.steps[i].layer, graph.nodes()[steps[i].node].name);

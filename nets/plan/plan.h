@@ -53,8 +53,10 @@ struct NetPlan {
   bool deterministic = false;
   std::optional<std::int64_t> workspace_max;  // the limit it was made for
   int threads = 1;
-  std::string machine;          // plan_machine: "AMD EPYC 9R45, avx512"
-  std::vector<StepPlan> steps;  // one for each of steps_of(graph, mode), in that order
+  std::string machine;  // plan_machine: "AMD EPYC 9R45, avx512"
+  // One for each of steps_of(graph, mode), in that order. A pointwise convolution's step whose
+  // algorithm is `separable` also stands for the depthwise one before it (nets/separable.h).
+  std::vector<StepPlan> steps;
 
   double ms() const;  // expected for one iteration
 

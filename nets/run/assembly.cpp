@@ -8,6 +8,7 @@
 #include "conv/error.h"
 #include "conv/text/bytes.h"
 #include "nets/run/step_work.h"
+#include "nets/separable.h"
 
 namespace convlab::nets {
 namespace {
@@ -53,7 +54,7 @@ Assembly::Assembly(Graph graph_of_net, const NetPlan& plan_of_net, const NetAlgo
       options(options_of_net),
       algos(algos_of_net),
       device(device_of_net),
-      steps(steps_of(graph, plan.mode)),
+      steps(steps_of(graph, plan)),
       parameters(plan.dtype) {
   check_plan(graph, plan, steps);
   find_values();

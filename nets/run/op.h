@@ -101,6 +101,7 @@ class Op {
 // Throws InputError when the layer does not support the plan's layouts. The Input has no op.
 std::unique_ptr<Op> make_op(OpContext);
 std::unique_ptr<Op> make_conv_op(OpContext);
+std::unique_ptr<Op> make_separable_op(OpContext);
 std::unique_ptr<Op> make_conv_transpose_op(OpContext);
 std::unique_ptr<Op> make_recurrent_op(OpContext);
 std::unique_ptr<Op> make_layer_norm_op(OpContext);

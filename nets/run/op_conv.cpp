@@ -1,19 +1,15 @@
 // Convolution through the plan's algorithms. Bias, ReLU and, in inference, the residual go into the
 // epilogue if the algorithm takes one, else they are separate operations.
 //
-// In inference a batch norm behind it is folded,
-//   scale * (conv(x, w) + b - mean) / sqrt(variance + epsilon) + shift
-//     = conv(x, w * f) + (b - mean) * f + shift,  f = scale / sqrt(variance + epsilon),
-// and the filter is packed once, unless the plan packs it in each run to save memory. In training
-// each run packs it, since weights change.
+// In inference a batch norm behind it is folded (conv_weights.h), and the filter is packed once,
+// unless the plan packs it in each run to save memory. In training each run packs it, since weights
+// change.
 #include <fmt/format.h>
-
-#include <cmath>
-#include <cstring>
 
 #include "conv/error.h"
 #include "nets/run/arena.h"
 #include "nets/run/batched_conv.h"
+#include "nets/run/conv_weights.h"
 #include "nets/run/op.h"
 
 namespace convlab::nets {
@@ -21,15 +17,17 @@ namespace {
 
 class ConvOp : public Op {
  public:
-  explicit ConvOp(OpContext context) : Op(std::move(context)), problem_(problem_of(context_)) {
-    add_parameters();
+  explicit ConvOp(OpContext context)
+      : Op(std::move(context)),
+        problem_(problem_of(context_)),
+        weights_(context_, context_.step.node, context_.step.batch_norm) {
     make_forward();
     if (training())
       make_backward();
     else
       plan_constants();
     const std::size_t per_channel =
-        has_bias_ ? ops().workspace_bytes(problem_.dtype, context_.y) : 0;
+        weights_.has_bias() ? ops().workspace_bytes(problem_.dtype, context_.y) : 0;
     for (std::size_t* bytes : {&needs_.forward_workspace, &needs_.backward_workspace})
       *bytes = std::max(*bytes, per_channel);
   }
@@ -52,7 +50,7 @@ class ConvOp : public Op {
     if (fused_) return;
     const DType dtype = problem_.dtype;
     const TensorDesc& y = context_.y;
-    if (has_bias_)
+    if (weights_.has_bias())
       ops().bias_forward(dtype, y, at_.y, bias(), at_.y, at_.forward_workspace, stream);
     if (step.residual) ops().add(dtype, y, at_.y, at_.x[1], at_.y, stream);
     if (step.relu) ops().activation_forward(dtype, ActivationKind::relu, y, at_.y, at_.y, stream);
@@ -62,21 +60,21 @@ class ConvOp : public Op {
     if (context_.step.relu)
       ops().activation_backward(problem_.dtype, ActivationKind::relu, context_.y, at_.y, at_.dy,
                                 at_.dy, stream);
-    if (has_bias_)
-      ops().bias_backward(problem_.dtype, context_.y, at_.dy, parameter(bias_).gradient,
+    if (weights_.has_bias())
+      ops().bias_backward(problem_.dtype, context_.y, at_.dy, weights_.own_bias()->gradient,
                           at_.backward_workspace, stream);
     ConvArgs args;
     args.x = at_.x[0];
     args.dy = at_.dy;
-    args.out = parameter(weight_).gradient;
+    args.out = weights_.weight().gradient;
     filter_->run(args, nullptr, at_.backward_workspace, stream);
   }
 
   void backward_data(std::uint64_t, Stream& stream) override {
     const std::span packed = at_.backward_workspace.first(data_->packed_bytes());
-    data_->pack(bytes_of(parameter(weight_)), packed.data(), stream);
+    data_->pack(bytes_of(weights_.weight()), packed.data(), stream);
     ConvArgs args;
-    args.w = parameter(weight_).value;
+    args.w = weights_.weight().value;
     args.dy = at_.dy;
     args.out = at_.dx[0];
     data_->run(args, packed.data(), at_.backward_workspace.subspan(packed.size()), stream);
@@ -85,15 +83,12 @@ class ConvOp : public Op {
   void parameters_changed(Stream& stream) override {
     std::byte* const kept = at_.constants + filter_at_;
     if (!context_.step.batch_norm) {
-      if (packs_once()) forward_->pack(bytes_of(parameter(weight_)), kept, stream);
+      if (packs_once()) forward_->pack(bytes_of(weights_.weight()), kept, stream);
       return;
     }
     const Buffer folded = context_.device.allocate(packs_once() ? problem_.filter_bytes() : 0);
     std::byte* const to = packs_once() ? folded.data() : kept;
-    if (problem_.dtype == DType::f64)
-      fold<double>(to, stream);
-    else
-      fold<float>(to, stream);
+    weights_.fold(to, at_.constants, stream);
     if (packs_once()) forward_->pack(folded.span(), kept, stream);
     stream.synchronize();
   }
@@ -109,23 +104,6 @@ class ConvOp : public Op {
 
   ConstSpan bytes_of(const Parameter& p) const {
     return {p.value, std::size_t(p.count * size_of(problem_.dtype))};
-  }
-
-  void add_parameters() {
-    const ConvProblem& p = problem_;
-    const Node& node = context_.graph.nodes()[context_.step.node];
-    Parameters& parameters = context_.parameters;
-    weight_ = parameters.add(node.name + ".weight", context_.graph.filter_shape(node),
-                             initial_weights(context_.graph, context_.step.node));
-    has_bias_ = own_bias_ = context_.layer<Conv>().bias;
-    if (own_bias_) bias_ = parameters.add(node.name + ".bias", {p.k}, {});
-    if (!context_.step.batch_norm) return;
-    has_bias_ = true;
-    const std::string& name = context_.graph.nodes()[*context_.step.batch_norm].name;
-    norm_ = parameters.add(name + ".weight", {p.k}, {Initial::Kind::one});
-    parameters.add(name + ".bias", {p.k}, {});
-    parameters.add(name + ".running_mean", {p.k}, {}, false);
-    parameters.add(name + ".running_var", {p.k}, {Initial::Kind::one}, false);
   }
 
   // ---- Planning the passes ----
@@ -162,7 +140,7 @@ class ConvOp : public Op {
   void make_forward() {
     const Step& step = context_.step;
     ConvProblem p = problem_;
-    p.epilogue = {has_bias_, step.residual, step.relu};
+    p.epilogue = {weights_.has_bias(), step.residual, step.relu};
     fused_ = !refuse(p);
     if (!fused_) p.epilogue = {};
     forward_ = make(p);
@@ -199,10 +177,9 @@ class ConvOp : public Op {
     needs_.constants = filter_at_ + (packs_once() ? forward_->packed_bytes()
                                      : folds      ? problem_.filter_bytes()
                                                   : 0);
-    if (folds || packs_once()) needs_.folded.push_back(weight_);
-    if (!folds) return;
-    if (own_bias_) needs_.folded.push_back(bias_);
-    for (std::size_t i = 0; i < 4; ++i) needs_.folded.push_back(norm_ + i);
+    if (folds || packs_once()) needs_.folded.push_back(weights_.weight_index());
+    if (folds)
+      for (const std::size_t i : weights_.indices_of_rest()) needs_.folded.push_back(i);
   }
 
   bool packs_once() const {
@@ -212,55 +189,15 @@ class ConvOp : public Op {
   // The KCRS filter, folded if it is to be.
   const std::byte* filter() const {
     const bool folds = !training() && context_.step.batch_norm;
-    return folds ? at_.constants + filter_at_ : parameter(weight_).value;
+    return folds ? at_.constants + filter_at_ : weights_.weight().value;
   }
   const void* bias() const {
     if (context_.step.batch_norm) return at_.constants;
-    return own_bias_ ? parameter(bias_).value : nullptr;
-  }
-
-  // Processes the filter in pieces, so that the host need not hold all of it.
-  template <class T>
-  void fold(std::byte* filter, Stream& stream) const {
-    const auto values = [&](std::size_t i) {
-      std::vector<T> host(static_cast<std::size_t>(parameter(i).count));
-      context_.device.copy_to_host(std::as_writable_bytes(std::span(host)), parameter(i).value,
-                                   stream);
-      return host;
-    };
-    std::vector<T> shift = values(norm_ + 1);
-    const std::vector<T> scale = values(norm_), mean = values(norm_ + 2),
-                         variance = values(norm_ + 3);
-    const std::vector<T> bias = own_bias_ ? values(bias_) : std::vector<T>(scale.size(), T(0));
-    const double epsilon =
-        std::get<BatchNorm>(context_.graph.nodes()[*context_.step.batch_norm].layer).epsilon;
-    const std::size_t filter_size = std::size_t(parameter(weight_).count) / scale.size();
-    std::vector<T> piece(std::max<std::size_t>(1, (1 << 16) / filter_size) * filter_size);
-    for (std::size_t k = 0, i = 0; k < scale.size(); ++k) {
-      if (i == piece.size()) i = 0;
-      if (i == 0) {
-        piece.resize(std::min(piece.size(), (scale.size() - k) * filter_size));
-        context_.device.copy_to_host(std::as_writable_bytes(std::span(piece)),
-                                     parameter(weight_).value + k * filter_size * sizeof(T),
-                                     stream);
-      }
-      const double factor = double(scale[k]) / std::sqrt(double(variance[k]) + epsilon);
-      shift[k] = T((double(bias[k]) - double(mean[k])) * factor + double(shift[k]));
-      for (const std::size_t end = i + filter_size; i < end; ++i)
-        piece[i] = T(double(piece[i]) * factor);
-      if (i < piece.size()) continue;
-      context_.device.copy_to_device(filter, std::as_bytes(std::span(piece)), stream);
-      stream.synchronize();
-      filter += piece.size() * sizeof(T);
-    }
-    context_.device.copy_to_device(at_.constants, std::as_bytes(std::span(shift)), stream);
-    stream.synchronize();
+    return weights_.own_bias() != nullptr ? weights_.own_bias()->value : nullptr;
   }
 
   ConvProblem problem_;  // forward, without an epilogue
-  std::size_t weight_ = 0, bias_ = 0;
-  std::size_t norm_ = 0;  // index of the first of a folded batch norm's four parameters
-  bool own_bias_ = false, has_bias_ = false;
+  ConvWeights weights_;
   bool fused_ = false;
   std::unique_ptr<BatchedConv> forward_, data_, filter_;
   std::size_t filter_at_ = 0;        // offset in the constants
@@ -270,6 +207,7 @@ class ConvOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> make_conv_op(OpContext context) {
+  if (context.step.depthwise) return make_separable_op(std::move(context));
   return std::make_unique<ConvOp>(std::move(context));
 }
 

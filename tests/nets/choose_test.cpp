@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 
 #include "conv/error.h"
+#include "conv/refusals.h"
+#include "conv/types/math_type.h"
 #include "kernels_cpu/cpu.h"
 #include "nets/zoo/zoo.h"
 #include "tests/cpu_backed_device.h"
@@ -177,6 +180,39 @@ TEST_F(Choose, IsNoWorseThanOneLayout) {
             << name << " " << to_string(layout);
       }
     }
+}
+
+// The rival is another algorithm for the pointwise convolution.
+TEST_F(Choose, JoinsSeparableConvolutionsWhereThatIsFaster) {
+  Graph graph("separable");
+  const NodeId x = graph.add("input", Input{{2, 32, 8, 8}}, {});
+  const NodeId y = graph.add("dw", Conv{.filters = 32, .kernel = 3, .pad = 1, .groups = 32}, {x});
+  graph.add("pw", Conv{.filters = 32}, {y});
+  const Layout layout = blocked_layout(device_->info());
+  const auto measure = [&](const std::string& layer, const std::string& id, double ms) {
+    const ConvAlgo& algo = cpu_algos().conv.get(DeviceKind::cpu, id);
+    measured(graph, layer, Pass::forward, algo, layout, ms, [&](Candidate& c) {
+      ConvProblem problem = graph.conv_problem(graph.nodes()[layer == "dw" ? 1 : 2]);
+      problem.x_layout = problem.y_layout = layout;
+      const std::vector<Config> configs = algo.configs(problem, *device_);
+      c.config = *std::find_if(configs.begin(), configs.end(), [](const Config& config) {
+        return math_type(config) == MathType::f32;
+      });
+    });
+  };
+  measure("dw", "depthwise", 0.010);
+  measure("pw", "direct", 0.020);
+  // The time of one half is not known.
+  EXPECT_EQ(pass_of(choose(graph, cpu_algos(), inference_), "pw", Pass::forward).algo, "direct");
+  measure("pw", "implicit_gemm", 0.0201);
+  const PassPlan joined = pass_of(choose(graph, cpu_algos(), inference_), "pw", Pass::forward);
+  EXPECT_EQ(joined.algo, "separable");
+  EXPECT_LT(joined.ms, 0.030);
+  EXPECT_GE(joined.ms, 0.9 * 0.030);
+  measure("pw", "direct", 0.010);
+  const Chosen apart = choose(graph, cpu_algos(), inference_);
+  EXPECT_EQ(pass_of(apart, "dw", Pass::forward).algo, "depthwise");
+  EXPECT_EQ(pass_of(apart, "pw", Pass::forward).algo, "direct");
 }
 
 TEST_F(Choose, PlansThePassesThatAreNeeded) {

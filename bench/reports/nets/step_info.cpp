@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "conv/transposed.h"
+#include "nets/separable.h"
 
 namespace convlab {
 
@@ -61,12 +62,15 @@ class Describer {
     const Node& node = graph_.nodes()[step.node];
     StepInfo info;
     info.layer = node.name;
-    info.suffix = fmt::format("{}{}{}", step.batch_norm ? "+bn" : "", step.residual ? "+add" : "",
-                              step.relu ? "+relu" : "");
+    info.suffix = fmt::format("{}{}{}{}", step.depthwise ? "+dw" : "", step.batch_norm ? "+bn" : "",
+                              step.residual ? "+add" : "", step.relu ? "+relu" : "");
     info.kind = std::visit(KindOf{}, node.layer);
     info.plan = &step_plan;
     count_bytes(step, info);
-    if (is_convolution(node.layer)) count_convolution(node, step_plan, info);
+    if (step.depthwise)
+      count_separable(step, step_plan, info);
+    else if (is_convolution(node.layer))
+      count_convolution(node, step_plan, info);
     if (std::holds_alternative<Linear>(node.layer)) count_linear(node, info);
     if (std::holds_alternative<Recurrent>(node.layer)) count_recurrent(step, step_plan, info);
     return info;
@@ -88,7 +92,9 @@ class Describer {
       x += of_input;
       if (wants_gradient_[input]) dx += of_input;
     }
-    const double y = bytes(elements(node.shape)), w = bytes(double(graph_.parameters(node)));
+    const double y = bytes(elements(node.shape));
+    double w = bytes(double(graph_.parameters(node)));
+    if (step.depthwise) w += bytes(double(graph_.parameters(graph_.nodes()[step.depthwise->node])));
     const bool filter = is_convolution(node.layer) || std::holds_alternative<Linear>(node.layer) ||
                         std::holds_alternative<Recurrent>(node.layer);
     // Derivatives need the layer's value or its input (activations, normalizations, gates) again.
@@ -124,6 +130,16 @@ class Describer {
       phase.exec_flops = executed_flops(
           problem, *phase.plan, algos_.conv.get(device_.info().kind, phase.plan->algo), device_);
     }
+  }
+
+  // The FLOPs of partial tiles are left out.
+  void count_separable(const Step& step, const StepPlan& step_plan, StepInfo& info) const {
+    const SeparableProblem s = separable_problem(graph_, step, plan_.dtype, step_plan.x_layout);
+    for (PhaseInfo& phase : info.phases)
+      if (&phase != &at(info, Phase::forward)) phase = {};
+    PhaseInfo& phase = at(info, Phase::forward);
+    phase.plan = &*step_plan.passes[std::size_t(Pass::forward)];
+    phase.eff_flops = phase.exec_flops = s.depthwise.flops() + s.pointwise.flops();
   }
 
   void count_linear(const Node& node, StepInfo& info) const {
@@ -179,7 +195,7 @@ std::string StepInfo::algos() const {
 
 std::vector<StepInfo> describe_steps(const Graph& graph, const NetPlan& plan, const NetAlgos& algos,
                                      Device& device) {
-  const std::vector<Step> steps = steps_of(graph, plan.mode);
+  const std::vector<Step> steps = steps_of(graph, plan);
   const Describer describer(graph, plan, algos, device);
   std::vector<StepInfo> infos;
   for (std::size_t i = 0; i < steps.size(); ++i)
