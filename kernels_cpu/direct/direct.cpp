@@ -36,6 +36,7 @@
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/groups.h"
 #include "kernels_cpu/inside_taps.h"
+#include "kernels_cpu/row_as_column.h"
 
 namespace convlab::cpu {
 namespace {
@@ -168,7 +169,7 @@ class PixelPlan : public ConvPlan {
 
 DirectFilter plan_filter(const ConvProblem& original, const Config& config,
                          const DeviceInfo& device) {
-  const ConvProblem p = flattened(original);
+  const ConvProblem p = row_as_column(flattened(original));
   DirectFilter d;
   d.problem = p;
   d.x = view_of(p.x_desc());
@@ -251,7 +252,7 @@ class Direct : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "direct",
-                               .version = 12,
+                               .version = 13,
                                .summary = "the definition's loops, tiled for registers and caches",
                                .libraries = {},
                                .family = "direct"};

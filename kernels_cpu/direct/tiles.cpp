@@ -145,35 +145,41 @@ void Pixels(const DirectPixels& d, const DirectOperands& data, std::int64_t thre
   if (data.output.non_temporal) hwy::FlushStream();
 }
 
-// The output columns whose tap s falls inside the image.
-HWY_INLINE Range Inside(const ConvProblem& p, std::int64_t s) {
-  const std::int64_t w = s * p.dilation_w - p.pad_w;  // of q = 0
-  const std::int64_t first = w >= 0 ? 0 : std::min(p.q, ceil_div(-w, p.stride_w));
-  const std::int64_t last = w >= p.w ? 0 : std::min(p.q, (p.w - 1 - w) / p.stride_w + 1);
+// The outputs along one dimension whose tap falls inside the input; output 0 reads it at `at`.
+HWY_INLINE Range Inside(std::int64_t at, std::int64_t stride, std::int64_t input,
+                        std::int64_t outputs) {
+  const std::int64_t first = at >= 0 ? 0 : std::min(outputs, ceil_div(-at, stride));
+  const std::int64_t last = at >= input ? 0 : std::min(outputs, (input - 1 - at) / stride + 1);
   return {first, std::max(first, last)};
 }
 
-// sums[tap][channel][column] of one panel and channel block += rows [begin, end) of one image.
+// sums[tap][channel][column] of one panel and channel block += rows [begin, end) of one image. In a
+// single column the pixels that follow each other are those of a tap's rows, in one run.
 template <int kVecs>
 HWY_NOINLINE void FilterStrip(const DirectFilter& d, const float* x, const float* dy,
                               std::int64_t begin, std::int64_t end, bool load, float* sums) {
   const ConvProblem& p = d.problem;
   constexpr std::int64_t kCols = kVecs * kLanes;
+  const bool column = p.q == 1;
+  const std::ptrdiff_t x_step = (column ? p.stride_h * p.w : p.stride_w) * d.x.pixel;
   const PanelB row_of_dy{nullptr, d.dy.pixel, VectorAt(d.dy.block, 1)};
   for (std::int64_t r = 0; r < p.r; ++r)
     for (std::int64_t s = 0; s < p.s; ++s) {
-      const auto [first, last] = Inside(p, s);
-      const std::int64_t w = first * p.stride_w - p.pad_w + s * p.dilation_w;
+      const std::int64_t top = r * p.dilation_h - p.pad_h, left = s * p.dilation_w - p.pad_w;
+      const Range all_rows = Inside(top, p.stride_h, p.h, p.p);
+      const Range rows{std::max(begin, all_rows.begin), std::min(end, all_rows.end)};
+      const Range columns = Inside(left, p.stride_w, p.w, p.q);
+      const std::int64_t w = columns.begin * p.stride_w + left;
+      const std::int64_t row_step = column ? std::max<std::int64_t>(1, rows.size()) : 1;
       for (int c = 0; c < kBlock; c += kHalfBlock, sums += kHalfBlock * kCols) {
         Tile<kHalfBlock, kVecs> tile;
         tile.SetZero();
-        for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t h = row * p.stride_h - p.pad_h + r * p.dilation_h;
-          if (h < 0 || h >= p.h) continue;
+        for (std::int64_t row = rows.begin; row < rows.end; row += row_step) {
+          const std::int64_t h = row * p.stride_h + top;
           PanelB b = row_of_dy;
-          b.data = dy + (row * p.q + first) * d.dy.pixel;
-          tile.template MultiplyAdd<1>(
-              {x + (h * p.w + w) * d.x.pixel + c, 1, p.stride_w * d.x.pixel}, b, last - first);
+          b.data = dy + (row * p.q + columns.begin) * d.dy.pixel;
+          tile.template MultiplyAdd<1>({x + (h * p.w + w) * d.x.pixel + c, 1, x_step}, b,
+                                       columns.size() * row_step);
         }
         tile.ForEach([&](int i, int j, Vec& v) HWY_ATTR {
           float* const to = sums + i * kCols + j * kLanes;

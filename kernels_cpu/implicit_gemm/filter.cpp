@@ -36,7 +36,7 @@ struct FilterSteps {
       : rows(p.p),
         x_image(p.x_desc().image_step()),
         x_row(p.stride_h * p.w * kBlock),
-        x_pixel(p.stride_w * kBlock),
+        x_pixel(p.q == 1 ? x_row : p.stride_w * kBlock),  // in a column a run goes down the rows
         dy_image(p.y_desc().image_step()),
         dy_row(p.q * kBlock),
         // The vectors of a panel may be of one channel block.

@@ -32,6 +32,7 @@
 #include "kernels_cpu/implicit_gemm/block_product.h"
 #include "kernels_cpu/implicit_gemm/split.h"
 #include "kernels_cpu/inside_taps.h"
+#include "kernels_cpu/row_as_column.h"
 
 namespace convlab::cpu {
 namespace {
@@ -311,7 +312,8 @@ std::vector<FilterTap> filter_taps(const ConvProblem& p, std::int64_t block) {
                       .width = width,
                       .x_at = (h.offset * p.w + w.begin * p.stride_w + w.offset) * block,
                       .dy_at = w.begin * block,
-                      .joined = width == p.q && p.w == p.q && p.stride_h == 1 && p.stride_w == 1});
+                      .joined = width == p.q &&
+                                (p.q == 1 || (p.w == p.q && p.stride_h == 1 && p.stride_w == 1))});
     }
   return taps;
 }
@@ -331,7 +333,8 @@ std::int64_t chunk_lines(const ConvProblem& p, std::int64_t pixels) {
 // pass over dw. All groups are cut alike.
 FilterGemm plan_filter(const ConvProblem& original, const Config& config,
                        const DeviceInfo& device) {
-  const ConvProblem p = problem_of_group(original);
+  ConvProblem p = problem_of_group(original);
+  if (is_blocked(p.x_layout)) p = row_as_column(p);
   const TileShape shape = tile_shape(p.dtype);
   FilterGemm gemm;
   gemm.problem = p;

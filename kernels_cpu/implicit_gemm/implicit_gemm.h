@@ -105,8 +105,8 @@ void run_thread(const PixelGemm&, const PixelOperands<double>&, std::byte* works
                 std::int64_t thread, PhaseRecorder*);
 
 // The pixels that one tap reads: `width` of them in each of the output rows [begin, end), from
-// these elements of a plane on for row 0. If the rows of both operands follow one another, they are
-// one run.
+// these elements of a plane on for row 0. If the rows of both operands follow one another, or have
+// one pixel each, they are one run.
 struct FilterTap {
   std::int64_t begin, end, width, x_at, dy_at;
   bool joined;

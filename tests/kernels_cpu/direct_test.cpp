@@ -136,6 +136,17 @@ TEST(DirectConfig, StreamsOnlyWhereItSaysSo) {
   EXPECT_EQ(algo->configs(p, *device), std::vector<Config>{Config{}});
 }
 
+// backward_filter divides a row between threads and into strips, as rows of a column.
+TEST_P(Direct, DividesASingleRow) {
+  for (const char* text : {"mb1ic16iw700oc16ow700kw3pw2", "mb2ic20iw500oc40ow250kw5sw2pw4",
+                           "g2mb1ic32iw450oc32ow450kw3dw7pw16", "mb1ic48iw600oc16ow600kw1pw0"})
+    for (const bool accumulate : {false, true}) {
+      ConvProblem p = problem(text, Pass::backward_filter, false);
+      p.accumulate = accumulate;
+      check(*direct_, p);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryIsa, Direct, testing::ValuesIn(supported_isas()),
                          [](const auto& info) { return info.param; });
 

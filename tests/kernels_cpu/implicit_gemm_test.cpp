@@ -70,6 +70,10 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb1ic16ih20iw17oc16oh9ow5kh4kw3sh2sw3ph1pw0"},
       {.text = "mb1ic16ih17oc16oh11kh3ph0dh2"},
       {.text = "mb1ic16ih12oc32oh10kh5ph1"},
+      // A row is divided between threads and into chunks, as rows of a column.
+      {.text = "mb1ic40iw700oc70ow700kw3pw2"},
+      {.text = "mb2ic33iw500oc32ow250kw5sw2pw4", .accumulate = true},
+      {.text = "g2mb1ic32iw450oc64ow450kw3dw7pw16"},
       // Groups: a thread takes whole ones, or all threads one after another.
       {.text = "g3mb2ic48ih9oc96oh9kh3ph1",
        .epilogue = {.bias = true, .residual = true, .relu = true}},
