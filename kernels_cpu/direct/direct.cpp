@@ -28,6 +28,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "conv/refusals.h"
@@ -177,7 +178,9 @@ DirectFilter plan_filter(const ConvProblem& original, const Config& config,
   d.n = p.n;
   d.in_blocks = ceil_div(p.c / p.groups, tile_shape().block);
   d.panels = panels_of(p.groups, p.k);
-  d.strip = std::max<i64>(1, config.get("pixels") / p.q);
+  // Strips of equal size: each stores and reloads the sums.
+  const i64 strips = std::llround(double(p.p * p.q) / double(config.get("pixels")));
+  d.strip = ceil_div(p.p, std::clamp<i64>(strips, 1, p.p));
   d.unit_floats = p.r * p.s * tile_shape().block * tile_shape().cols;
   d.filter_threads = std::min<i64>(device.threads, d.units());
   d.row_threads = std::min(device.threads / d.filter_threads, p.n * p.p);
