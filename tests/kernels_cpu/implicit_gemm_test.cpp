@@ -22,7 +22,8 @@ struct Case {
 class ImplicitGemm : public testing::TestWithParam<std::string> {};
 
 // A plain running sum over 50,000 pixels errs by 2.8e-6 even if two threads each sum half
-// (measured): each product is rounded to the magnitude of the sum so far.
+// (measured): each product is rounded to the magnitude of the sum so far. The terms of bf16x3 alone
+// err by 4.6e-6; whether its sums err little, bf16x6 shows.
 TEST_P(ImplicitGemm, LongSumsErrLittle) {
   for (const bool plain_x : {false, true}) {
     const ConvProblem p =
@@ -33,7 +34,8 @@ TEST_P(ImplicitGemm, LongSumsErrLittle) {
     const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
     const auto stream = device->make_stream();
     for (const Config& config : algo->configs(p, *device)) {
-      const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream, 1e-6);
+      const double limit = math_type(config) == MathType::bf16x3 ? 8e-6 : 1e-6;
+      const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream, limit);
       EXPECT_EQ(verdict.status, Status::ok) << plain_x << ' ' << verdict.reason;
     }
   }
