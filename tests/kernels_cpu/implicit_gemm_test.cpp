@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "conv/types/math_type.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "tests/kernels_cpu/expect_exact.h"
