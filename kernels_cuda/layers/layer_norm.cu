@@ -18,7 +18,8 @@ namespace convlab::cuda {
 namespace {
 
 constexpr int warps = 8;
-constexpr int blocks = 4;  // a multiprocessor: left to itself, the compiler spills to get more
+// Of a multiprocessor: left to itself, the compiler spills to get more.
+[[maybe_unused]] constexpr int blocks = 4;
 constexpr std::int64_t part_pixels = 256;  // of a block's sums over pixels: 32 a thread at most
 
 // The tensor as pixels of all images.
