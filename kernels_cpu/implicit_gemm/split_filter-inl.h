@@ -105,17 +105,24 @@ HWY_INLINE void TransposeTile(const LineBits* from, std::byte* to) {
   }
 }
 
+// The terms of pair i of a step's pixels.
+template <class Tiles, int kTerms, int kBlock>
+HWY_INLINE void SplitPair(const float* from, std::int64_t upper, const std::int64_t* at, int i,
+                          LineBits* terms) {
+  Line x0, x1;
+  ReadPixel<kBlock>(from, upper, at[2 * i], x0);
+  ReadPixel<kBlock>(from, upper, at[2 * i + 1], x1);
+  SplitPixels<Tiles, kTerms>(x0, x1, terms);
+}
+
 // One step of A: a tile of 16 k, its terms one after the other.
 template <class Tiles, int kTerms, int kBlock>
 HWY_NOINLINE void SplitDy(const float* from, std::int64_t upper, const std::int64_t* at,
                           std::byte* to) {
   alignas(64) LineBits pairs[kTerms][tile_rows];
   for (int i = 0; i < tile_rows; ++i) {
-    Line x0, x1;
-    ReadPixel<kBlock>(from, upper, at[2 * i], x0);
-    ReadPixel<kBlock>(from, upper, at[2 * i + 1], x1);
     LineBits terms[kTerms];
-    SplitPixels<Tiles, kTerms>(x0, x1, terms);
+    SplitPair<Tiles, kTerms, kBlock>(from, upper, at, i, terms);
     for (int term = 0; term < kTerms; ++term) pairs[term][i] = terms[term];
   }
   for (int term = 0; term < kTerms; ++term) TransposeTile(pairs[term], to + term * tile_bytes);
@@ -126,11 +133,8 @@ template <class Tiles, int kTerms, int kBlock>
 HWY_NOINLINE void SplitX(const float* from, std::int64_t upper, const std::int64_t* at,
                          std::byte* to, std::ptrdiff_t apart) {
   for (int i = 0; i < tile_rows; ++i) {
-    Line x0, x1;
-    ReadPixel<kBlock>(from, upper, at[2 * i], x0);
-    ReadPixel<kBlock>(from, upper, at[2 * i + 1], x1);
     LineBits terms[kTerms];
-    SplitPixels<Tiles, kTerms>(x0, x1, terms);
+    SplitPair<Tiles, kTerms, kBlock>(from, upper, at, i, terms);
     for (int term = 0; term < kTerms; ++term)
       *reinterpret_cast<LineBitsAt*>(to + term * apart + i * 64) = terms[term];
   }

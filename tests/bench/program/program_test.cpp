@@ -60,7 +60,7 @@ TEST_F(ProgramTest, ALayerOfANetAlone) {
   EXPECT_EQ(layers[0]["count"], 3);
 }
 
-// Equal layers are one row, which has the name that was asked for.
+// Equal layers share a row. It has the name that was asked for.
 TEST_F(ProgramTest, ALayerThatAnotherIsEqualTo) {
   for (const char* name : {"layer2.0.conv2", "layer2.1.conv1", "layer2.1.conv2"}) {
     const Ran ran = run({"tune", "resnet18", "--layer", name, "--mode", "heuristic", "--pass",
