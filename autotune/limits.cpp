@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {
@@ -39,14 +40,14 @@ void KnownErrors::note(const Candidate& c) {
 
 void KnownErrors::apply(std::vector<Candidate>& candidates, double max_error) const {
   for (Candidate& c : candidates) {
-    const auto error = worst_.find(arithmetic(c));
-    if (c.status != Status::ok || !c.predicted || error == worst_.end() ||
-        error->second <= max_error)
-      continue;
+    const auto known = worst_.find(arithmetic(c));
+    const bool is_known = known != worst_.end();
+    const double error = is_known ? known->second : expected_error(math_type(c.config));
+    if (c.status != Status::ok || !c.predicted || error <= max_error) continue;
     c.status = Status::inaccurate;
-    c.rel_error = error->second;
-    c.reason = fmt::format("not run: its rel_error elsewhere, {:.2e}, is above the limit {:.2e}",
-                           error->second, max_error);
+    c.rel_error = error;
+    c.reason = fmt::format("not run: its rel_error {}, {:.2e}, is above the limit {:.2e}",
+                           is_known ? "elsewhere" : "as expected of its math", error, max_error);
   }
 }
 

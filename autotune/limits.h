@@ -19,7 +19,8 @@ void validate_limits(std::optional<double> max_error, std::optional<std::int64_t
 class KnownErrors {
  public:
   void note(const Candidate&);  // no effect unless it was run
-  // Marks predicted candidates inaccurate if their error in another run is above the limit.
+  // Marks predicted candidates inaccurate if their error in another run, or where there was none
+  // that which their math is expected to make, is above the limit.
   void apply(std::vector<Candidate>&, double max_error) const;
 
  private:

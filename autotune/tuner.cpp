@@ -433,8 +433,9 @@ class Tuner {
     r.layer = items_[item].layer;
     r.first_layer = items_[item].first_layer;
     r.candidates = entry.candidates;
-    if (const auto known = errors_.find(entry.problem.dtype()); known != errors_.end())
-      known->second.apply(r.candidates, max_error(entry.problem));
+    const auto known = errors_.find(entry.problem.dtype());
+    (known != errors_.end() ? known->second : KnownErrors())
+        .apply(r.candidates, max_error(entry.problem));
     const bool any_measured = entry.best_measured() < infinity;
     const auto rank = [&](const Candidate& c) {
       const bool dropped = c.status == Status::dropped || (any_measured && is_open(c));

@@ -110,6 +110,7 @@ Ceilings measure_ceilings(Device& device, const std::atomic<bool>* stop) {
     if (loop.level == "registers") {
       for (const DType dtype : all_dtypes)
         if (loop.what == to_string(dtype)) c.set_flops(dtype, measured());
+      if (loop.what == bf16_tiles) c.tile_flops = measured();
     } else if (loop.what == "read") {
       if (loop.level == "L2") c.l2_bandwidth = measured();
       if (loop.level == "L3") c.l3_bandwidth = measured();

@@ -14,6 +14,7 @@
 #include "conv/device.h"
 #include "conv/phases.h"
 #include "conv/problem.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 
@@ -25,12 +26,17 @@ struct Ceilings {
   // last reads 256 MB at most: if L3 is reported as larger, it measures L3. A card's cache
   // bandwidths are unknown: all three are its memory's.
   double l2_bandwidth = 0, l3_bandwidth = 0, memory_bandwidth = 0;
+  double tile_flops = 0;  // per second, of bf16 tiles; 0 without a matrix unit
 
   // FLOPs per second of multiply-adds in registers, 2 FLOPs each. A type without its own units is
   // converted to f32 and has f32's peak.
   double flops(DType t) const {
     const double own = flops_[std::size_t(t)];
     return own > 0 ? own : flops_[std::size_t(DType::f32)];
+  }
+  // Of products formed like this: those of bf16 tiles have a peak of their own, where there is one.
+  double flops(DType t, MathType math) const {
+    return multiplies_bf16(math) && tile_flops > 0 ? tile_flops : flops(t);
   }
   void set_flops(DType t, double per_second) { flops_[std::size_t(t)] = per_second; }
 

@@ -14,6 +14,7 @@
 #include "bench/reports/gnuplot.h"
 #include "bench/reports/tune_cells.h"
 #include "bench/reports/tune_report.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -265,8 +266,8 @@ std::vector<std::string> notes(const Sweep& s) {
     without += std::count(line.at.begin(), line.at.end(), nullptr);
   }
   if (without > 0)
-    notes.push_back(
-        fmt::format("{} points have no result: not reached, or nothing works there.", without));
+    notes.push_back(fmt::format("{} no result: not reached, or nothing works there.",
+                                counted(without, "point has", "points have")));
   if (!s.complete) notes.emplace_back("Stopped early: the same command goes on from here.");
   std::size_t known = 0, unsure = 0;
   for (const Line& line : lines(s))

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "conv/refusals.h"
+#include "conv/text/counted.h"
 #include "kernels_cpu/algos.h"
 
 namespace convlab::cpu {
@@ -140,7 +141,7 @@ class WinogradGroupedAlgo : public ConvAlgo {
                       shape.lanes != shape.block ? ""
                       : shape.block == 16        ? ", or 4 or 8 of each"
                                                  : ", or 4 of each"),
-          fmt::format("{} of {} channels and {} filters", p.groups, c, k)};
+          fmt::format("{} of {} and {}", p.groups, counted(c, "channel"), counted(k, "filter"))};
     if (auto refusal = refuse_other_blocks(p, device.info())) return refusal;
     if (auto refusal = refuse_parts_of_blocks("y", p.y_layout, p.k, device.info())) return refusal;
     return refuse_parts_of_blocks("x", p.x_layout, p.c, device.info());

@@ -14,13 +14,6 @@
 namespace convlab::nets {
 namespace {
 
-// TF32 rounds factors to 11 bits, so its expected error is that, and it is never chosen unmeasured.
-// That of bf16x3 was measured.
-double expected_error(const Config& config) {
-  const MathType math = math_type(config);
-  return math == MathType::tf32 ? 0x1p-11 : math == MathType::bf16x3 ? 5e-6 : 0;
-}
-
 // The tuning store has rows of plain convolutions: the epilogue costs little.
 ConvProblem plain(ConvProblem problem) {
   problem.epilogue = {};
@@ -139,7 +132,7 @@ void ConvChoices::enumerate(Known& k) const {
       if (algo->refuse(problem, device_) || algo->refuse(first, device_)) continue;
       for (Config& config : algo->configs(problem, device_)) {
         if (options_.deterministic && !algo->deterministic(problem, config)) continue;
-        if (expected_error(config) > max_error) continue;
+        if (expected_error(math_type(config)) > max_error) continue;
         Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,
                                           device_, ceilings_);
         const double ms = c.ms;

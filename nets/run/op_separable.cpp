@@ -26,6 +26,13 @@ class SeparableOp : public Op {
     if (const auto refusal = device->refuse(problem_))
       throw InputError(
           fmt::format("the plan has {}, which refuses: {}", separable_algo, refusal->reason()));
+    const PassPlan& pass = *context_.plan.passes[std::size_t(Pass::forward)];
+    if (!pass.config.values().empty() || pass.images != 0 || pass.packs_each_run)
+      throw InputError(
+          fmt::format("the plan has {} with '{}', {} images a run{}: expected no config, and the "
+                      "whole batch (0), packed once",
+                      separable_algo, pass.config.text(), pass.images,
+                      pass.packs_each_run ? ", packed in each" : ""));
     plan_ = device->plan(problem_);
     needs_.forward_workspace = plan_->workspace_bytes();
     const auto bias_bytes = [&](const ConvProblem& p) {

@@ -25,6 +25,11 @@ TEST(Ceilings, AreMeasuredForEachIsa) {
     for (double v : {c.flops(DType::f32), c.flops(DType::f64), c.l2_bandwidth, c.l3_bandwidth,
                      c.memory_bandwidth})
       EXPECT_GT(v, 1e8) << isa;
+    const bool has_tiles = cpu::matrix_unit(device->info()) == cpu::amx_unit;
+    EXPECT_EQ(c.tile_flops > 0, has_tiles) << isa;
+    EXPECT_EQ(c.flops(DType::f32, MathType::bf16x3),
+              has_tiles ? c.tile_flops : c.flops(DType::f32));
+    EXPECT_EQ(c.flops(DType::f32, MathType::f32), c.flops(DType::f32));
   }
   make_cpu_device();
 }

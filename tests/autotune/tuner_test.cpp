@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "autotune/limits.h"
 #include "conv/error.h"
 #include "tests/autotune/tuner_lab.h"
 
@@ -38,6 +39,33 @@ TEST_F(TunerTest, TriesTheLayoutsOrTheOneAskedFor) {
   ASSERT_EQ(layer.candidates.size(), 2u);
   EXPECT_EQ(row(layer, "plain").x_layout, Layout::nhwc);
   EXPECT_EQ(row(layer, "nchw_only").reason, "needs layout nchw");
+}
+
+// As in --mode heuristic, which measures no error.
+TEST(KnownErrors, OfAMathCountWhereNoneIsMeasured) {
+  std::vector<Candidate> candidates;
+  for (const char* config : {"", "math=bf16x3", "math=bf16x6", "math=tf32"}) {
+    Candidate& c = candidates.emplace_back();
+    c.algo = "implicit_gemm";
+    c.config = Config::parse(config);
+    c.predicted = true;
+    c.status = Status::ok;
+  }
+  const auto admitted = [](const KnownErrors& errors, std::vector<Candidate> all, double limit) {
+    errors.apply(all, limit);
+    std::string text;
+    for (const Candidate& c : all) text += c.status == Status::ok ? 'x' : '-';
+    return text;
+  };
+  KnownErrors errors;
+  EXPECT_EQ(admitted(errors, candidates, 1e-3), "xxxx");
+  EXPECT_EQ(admitted(errors, candidates, 1e-4), "xxx-");
+  EXPECT_EQ(admitted(errors, candidates, 1e-6), "x-x-");
+  Candidate measured = candidates[1];
+  measured.predicted = false;
+  measured.rel_error = 5e-7;
+  errors.note(measured);
+  EXPECT_EQ(admitted(errors, candidates, 1e-6), "xxx-");
 }
 
 TEST_F(TunerTest, OneRowSaysWhyAnAlgorithmIsRefused) {

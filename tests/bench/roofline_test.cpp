@@ -17,6 +17,7 @@
 #include "bench/reports/roofline/roofline_report.h"
 #include "conv/error.h"
 #include "conv/refusals.h"
+#include "conv/types/math_type.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/bench/program/run_program.h"
 
@@ -242,6 +243,11 @@ TEST(RooflineReports, AreChartsWhereGnuplotIs) {
   EXPECT_NE(svg->find("winograd"), std::string::npos);
   EXPECT_NE(svg->find("f32 peak 100 GFLOP/s"), std::string::npos);
   EXPECT_LT(svg->find("fwd f32"), svg->find("bwd_w f32"));
+  EXPECT_EQ(svg->find("bf16 tiles peak"), std::string::npos);
+  RooflineReport tiles = sample_report();
+  tiles.roofs.push_back({"registers", std::string(bf16_tiles), 2, true, 800e9, 0, ""});
+  tiles.points[0].config = "math=bf16x3";
+  EXPECT_NE(roofline_svg(tiles)->find("bf16 tiles peak 800 GFLOP/s"), std::string::npos);
   const std::string text = *roofline_chart(sample_report());
   EXPECT_EQ(text.find(roofline_headline(sample_report()) + "\n"), 0u) << text;
   EXPECT_NE(text.find("fwd f32, 2 threads: winograd is chosen in 4 of 4, at 100% of the roofs"),

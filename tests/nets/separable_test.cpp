@@ -172,8 +172,21 @@ TEST_F(SeparableNet, RefusesAPlanThatDoesNotFit) {
   const auto joined = std::find_if(plan.steps.begin(), plan.steps.end(),
                                    [](const StepPlan& s) { return s.layer == "plain.pw"; });
   ASSERT_NE(joined, plan.steps.end());
+  const StepPlan fits = *joined;
+  PassPlan& pass = *joined->passes[std::size_t(Pass::forward)];
+  const auto expect_refused = [&] {
+    EXPECT_THROW(Net(graph, plan, cpu_algos(), *device), InputError);
+    *joined = fits;
+    Net(graph, plan, cpu_algos(), *device);
+  };
   joined->x_layout = Layout::nchw;
-  EXPECT_THROW(Net(graph, plan, cpu_algos(), *device), InputError);
+  expect_refused();
+  pass.config = Config::parse("rows=4");
+  expect_refused();
+  pass.images = 1;
+  expect_refused();
+  pass.packs_each_run = true;
+  expect_refused();
 }
 
 }  // namespace

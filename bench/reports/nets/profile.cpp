@@ -9,6 +9,7 @@
 
 #include "autotune/measure/ceilings.h"
 #include "autotune/measure/phase_times.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 
@@ -168,7 +169,8 @@ class Profiler {
         const double ms = net_.times.step_ms(i, phase);
         total += ms;
         if (ms <= 0 || info.bytes <= 0) continue;
-        const double by_flops = 1e3 * info.exec_flops / ceilings.flops(net_.plan.dtype),
+        const MathType math = info.plan ? math_type(info.plan->config) : MathType::f32;
+        const double by_flops = 1e3 * info.exec_flops / ceilings.flops(net_.plan.dtype, math),
                      by_bytes = 1e3 * info.bytes / bandwidth(ceilings, info.bytes);
         all.push_back(
             {fmt::format("{} {}{}", net_.steps[i].layer + net_.steps[i].suffix, to_string(phase),

@@ -9,6 +9,7 @@
 #include "bench/reports/algo_marks.h"
 #include "bench/reports/gnuplot.h"
 #include "conv/text/counted.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {
@@ -85,7 +86,17 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
     most = std::max(most, intensity(*p) * 2);
     lowest = std::min(lowest, p->attained_gflops / 3);
   }
-  const double peak = peak_of(roofs, panel.threads, panel.dtype) / 1e9;
+  // The matrix unit's as well where a point is of its products.
+  std::vector<std::string> units{panel.dtype};
+  if (std::any_of(points.begin(), points.end(), [](const RooflinePoint* p) {
+        return multiplies_bf16(math_type(Config::parse(p->config)));
+      }))
+    units.emplace_back(bf16_tiles);
+  const auto peak_gflops = [&](const std::string& unit) {
+    return peak_of(roofs, panel.threads, unit) / 1e9;
+  };
+  double peak = 0;  // the highest
+  for (const std::string& unit : units) peak = std::max(peak, peak_gflops(unit));
   std::string script =
       fmt::format("{}set xrange [{}:{}]\nset yrange [{}:{}]\n",
                   chart_titles(panel_title(panel, points), "executed GFLOP/s", kind), least, most,
@@ -103,10 +114,11 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
         peak > 0 ? fmt::format("{0} < {1} ? {0} : 1/0", slope, peak) : slope, level_number,
         level_number, gnuplot_quoted(fmt::format("{} {:.0f} GB/s", level, bandwidth))));
   }
-  if (peak > 0)
-    plots.push_back(
-        fmt::format("{} with lines lt {} lc rgb 'black' lw 1.5 title {}", peak, level_number + 1,
-                    gnuplot_quoted(fmt::format("{} peak {:.0f} GFLOP/s", panel.dtype, peak))));
+  for (const std::string& unit : units)
+    if (const double gflops = peak_gflops(unit); gflops > 0)
+      plots.push_back(
+          fmt::format("{} with lines lt {} lc rgb 'black' lw 1.5 title {}", gflops, ++level_number,
+                      gnuplot_quoted(fmt::format("{} peak {:.0f} GFLOP/s", unit, gflops))));
   std::string data;
   for (const auto& group : by_algo) {
     plots.push_back(fmt::format("'-' using 1:2 with points {} title {}",
