@@ -86,8 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Nets, CudaNets, testing::ValuesIn(small_nets()),
 
 // f32 rounds at 6e-8 per operation; batch and layer norm over few values amplify that.
 TEST_P(CudaNets, TrainAsOnTheCpu) {
-  for (const Layout layout : {Layout::nchw, Layout::nhwc})
-    expect_same_training("implicit_gemm", layout, DType::f32, 1e-4);
+  expect_same_training("implicit_gemm", Layout::nhwc, DType::f32, 1e-4);
+  if (!reduced()) expect_same_training("implicit_gemm", Layout::nchw, DType::f32, 1e-4);
 }
 
 TEST_P(CudaNets, TrainAsOnTheCpuInF64) {
