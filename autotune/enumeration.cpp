@@ -10,6 +10,7 @@
 #include "conv/error.h"
 #include "conv/text/bytes.h"
 #include "conv/text/names.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {
@@ -114,11 +115,17 @@ void Enumeration::add_known(TuningEntry& entry, const AlgoRef& algo,
 void Enumeration::add(TuningEntry& entry, const AlgoRef& algo, const Problem& problem,
                       Config config) const {
   Candidate c;
-  if (options_.deterministic && !algo.deterministic(problem, config)) {
+  const auto leave_out = [&](std::string why) {
     c = new_candidate(algo, problem, options_.cache, device_.info());
     c.config = std::move(config);
     c.status = Status::refused;
-    c.reason = "results may differ from run to run";
+    c.reason = std::move(why);
+  };
+  if (!admits(options_.maths, problem.dtype(), config)) {
+    leave_out(fmt::format("forms products by {}: not among those of --math",
+                          math_type_names[std::size_t(math_type(config))]));
+  } else if (options_.deterministic && !algo.deterministic(problem, config)) {
+    leave_out("results may differ from run to run");
   } else {
     c = predicted_candidate(algo, problem, std::move(config), options_.cache, device_, ceilings_);
     WorkEstimate work = algo.work(problem, c.config, device_);
@@ -154,6 +161,7 @@ void Enumeration::require_taken(const std::vector<TuningEntry>& entries) const {
       return std::any_of(algos_.begin(), algos_.end(),
                          [&](const AlgoRef& algo) { return takes(algo, problem); });
     });
+    if (taken && dtype == entries.front().problem.dtype()) return;  // refused for what was asked
     if (taken) others.push_back(to_string(dtype));
   }
   if (others.empty()) return;

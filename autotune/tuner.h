@@ -13,6 +13,7 @@
 #include "autotune/store/store.h"
 #include "autotune/worker.h"
 #include "conv/device.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 
@@ -37,6 +38,7 @@ struct TuneOptions {
   std::optional<std::int64_t> workspace_max;  // bytes, packed filter not counted
   bool deterministic = false;                 // deterministic algorithms only
   std::vector<std::string> algos, exclude;    // as admitted_algos
+  std::vector<MathType> maths;                // for products of f32; empty: all
   std::optional<double> budget_s;             // wall clock for the whole run, from `start`
   // Time at which the program parsed its command line, so that the budget covers opening the
   // device, the ceilings and the list of candidates.

@@ -57,6 +57,7 @@ std::string tune_command(const NetArguments& a, const Graph& graph, const Choose
   add(o.deterministic, "--deterministic");
   add(!o.algos.empty(), fmt::format("--algos {}", fmt::join(o.algos, ",")));
   add(!o.exclude.empty(), fmt::format("--exclude {}", fmt::join(o.exclude, ",")));
+  add(!o.maths.empty(), fmt::format("--math {}", show_maths(a.tune)));
   add(!c.db.empty(), fmt::format("--db {}", shell_word(c.db)));
   return text;
 }
@@ -81,6 +82,7 @@ void require_nothing_to_choose(const NetArguments& a) {
   refuse_if(a.tune.deterministic, "--deterministic");
   refuse_if(!a.tune.algos.empty(), "--algos");
   refuse_if(!a.tune.exclude.empty(), "--exclude");
+  refuse_if(!a.tune.maths.empty(), "--math");
   refuse_if(!a.common.db.empty(), "--db");
 }
 
@@ -286,6 +288,7 @@ void add_plan_file(CLI::App& app, NetArguments& a) {
 }
 
 ChooseOptions choose_options(const NetArguments& a, const Device& device) {
+  require_math_choice(a.tune, a.common.dtype);
   ChooseOptions o;
   o.mode = a.forward_only ? Mode::inference : Mode::training;
   o.dtype = a.common.dtype;
@@ -295,6 +298,7 @@ ChooseOptions choose_options(const NetArguments& a, const Device& device) {
   o.layout = chosen_layout(a.common, device);
   o.algos = a.tune.algos;
   o.exclude = a.tune.exclude;
+  o.maths = a.tune.maths;
   o.cache = a.common.cache;
   return o;
 }

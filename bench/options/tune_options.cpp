@@ -181,6 +181,27 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
   add_parsed(
       app, "--exclude", [&o](const std::string& text) { o.exclude = split_list(text); },
       "Not these, by id or family; vendor stands for every vendor's", "ID,...");
+  add_parsed(
+      app, "--math",
+      [&o](const std::string& text) {
+        o.maths.clear();
+        for (const std::string& name : split_list(text)) o.maths.push_back(parse_math_type(name));
+      },
+      fmt::format("Only these ways to form products of f32: {}; default: all within --max-error",
+                  fmt::join(math_type_names, ", ")),
+      "MATH,...");
+}
+
+void require_math_choice(const TuneOptions& o, DType dtype) {
+  if (!o.maths.empty() && dtype != DType::f32)
+    throw InputError(
+        fmt::format("--math: only f32 has a choice, not {}: drop one", to_string(dtype)));
+}
+
+std::string show_maths(const TuneOptions& o) {
+  std::vector<std::string_view> names;
+  for (const MathType math : o.maths) names.push_back(math_type_names[std::size_t(math)]);
+  return fmt::format("{}", fmt::join(names, ","));
 }
 
 void require_known_algos(const TuneOptions& o, const std::vector<AlgoRef>& known) {
@@ -241,6 +262,7 @@ TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& item
   for (const std::string& id : a.tune.algos)
     if (std::find(a.tune.exclude.begin(), a.tune.exclude.end(), id) != a.tune.exclude.end())
       throw InputError(fmt::format("'{}' is in both --algos and --exclude: drop one", id));
+  require_math_choice(a.tune, a.common.dtype);
   TuneOptions options = a.tune;
   options.cache = a.common.cache;
   options.seed = a.common.seed;

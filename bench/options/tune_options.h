@@ -21,12 +21,15 @@ void add_choice(CLI::App&, TuneArguments&,  // all of them except --mode and --r
 // The same flags in separate groups.
 void add_max_error(CLI::App&, TuneOptions&);
 void add_limits(CLI::App&, TuneOptions&);       // --max-error --workspace-max --deterministic
-void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude
+void add_algo_choice(CLI::App&, TuneOptions&);  // --algos --exclude --math
 void add_mode(CLI::App&, TuneOptions&);
 Shard parse_shard(const std::string&);  // "2/4"; throws InputError
 
 // Throws InputError, naming the flag, if --algos or --exclude names none of these algorithms.
 void require_known_algos(const TuneOptions&, const std::vector<AlgoRef>& known);
+// Throws InputError if --math is given for a type that has no choice.
+void require_math_choice(const TuneOptions&, DType);
+std::string show_maths(const TuneOptions&);  // "f32,bf16x3"
 
 // Before a CPU is measured, warns on stderr if other programs use it, once per process.
 void warn_of_other_programs(const DeviceInfo&);

@@ -145,6 +145,7 @@ int run(const Options& o) {
   Output output(o.common.output);
   const std::unique_ptr<Device> device = open_device(o.common);
   const std::vector<TuneItem> items = resolve_targets(o.common, device->info());
+  require_math_choice(o.tune, o.common.dtype);
   // The heuristic runs nothing, yet returns every candidate and every refusal.
   TuneOptions options = o.tune;
   options.mode = TuneMode::heuristic;

@@ -224,6 +224,7 @@ void require_nothing_to_measure(const Options& o) {
   refuse_if(o.net.tune.deterministic, "--deterministic");
   refuse_if(!o.net.tune.algos.empty(), "--algos");
   refuse_if(!o.net.tune.exclude.empty(), "--exclude");
+  refuse_if(!o.net.tune.maths.empty(), "--math");
   refuse_if(!c.db.empty(), "--db");
   refuse_if(!o.net.plan_file.empty(), "--plan");
   refuse_if(o.net.iterations > 0, "--iterations");

@@ -1,9 +1,11 @@
 // The arithmetic for products of f32 operands, for algorithms that have a choice.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "conv/config.h"
 #include "conv/types/layout.h"
@@ -34,6 +36,17 @@ inline double expected_error(MathType math) {
 // The config's `math`; f32 if it has none.
 inline MathType math_type(const Config& config) {
   return config.has("math") ? config.choice<MathType>("math", math_type_names) : MathType::f32;
+}
+
+inline MathType parse_math_type(std::string_view name) {  // throws InputError
+  return MathType(index_of_name("math type", name, math_type_names));
+}
+
+// Whether a caller who admits only these maths for products of f32 (all if empty) admits this
+// config for a problem of this type.
+inline bool admits(const std::vector<MathType>& maths, DType dtype, const Config& config) {
+  return maths.empty() || dtype != DType::f32 ||
+         std::find(maths.begin(), maths.end(), math_type(config)) != maths.end();
 }
 
 // For algorithms. Only f32 has a choice: configs of other types have no `math`.

@@ -14,6 +14,7 @@
 
 #include "autotune/result.h"
 #include "autotune/store/store.h"
+#include "conv/types/math_type.h"
 #include "nets/algos.h"
 #include "nets/plan/plan.h"
 
@@ -32,6 +33,7 @@ struct ChooseOptions {
   bool deterministic = false;
   std::optional<Layout> layout{};               // of everything except the input
   std::vector<std::string> algos{}, exclude{};  // as TuneOptions
+  std::vector<MathType> maths{};                // as TuneOptions
   CacheMode cache = CacheMode::hot;
   bool input_gradient = false;  // as NetOptions: the first layers need backward_data as well
 };

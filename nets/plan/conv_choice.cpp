@@ -131,6 +131,7 @@ void ConvChoices::enumerate(Known& k) const {
       first.accumulate = false;
       if (algo->refuse(problem, device_) || algo->refuse(first, device_)) continue;
       for (Config& config : algo->configs(problem, device_)) {
+        if (!admits(options_.maths, problem.dtype, config)) continue;
         if (options_.deterministic && !algo->deterministic(problem, config)) continue;
         if (expected_error(math_type(config)) > max_error) continue;
         Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,

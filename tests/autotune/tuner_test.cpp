@@ -180,6 +180,18 @@ TEST_F(TunerTest, DeterministicOnly) {
   EXPECT_EQ(chosen(layer), "plain");
 }
 
+// The test algorithms have no choice: their products are f32's.
+TEST_F(TunerTest, TheseMathsOnly) {
+  add(small);
+  options_.maths = {MathType::bf16x6, MathType::bf16x3};
+  const LayerResult none = run({"plain"}).layers[0];
+  EXPECT_EQ(row(none, "plain").status, Status::refused);
+  EXPECT_EQ(row(none, "plain").reason, "forms products by f32: not among those of --math");
+  EXPECT_FALSE(none.chosen);
+  options_.maths = {MathType::bf16x6, MathType::f32};
+  EXPECT_EQ(chosen(run({"plain"}).layers[0]), "plain");
+}
+
 TEST_F(TunerTest, SaysHowMuchMemoryIsMissing) {
   add("mb1000000000ic64ih56oc64oh56kh3ph1");
   try {

@@ -13,6 +13,8 @@ namespace {
 TEST(Names, SuggestsWhatIsNear) {
   const std::vector<std::string> flags{"--batch", "--algos", "--workspace-max"};
   EXPECT_EQ(did_you_mean("--bacth", flags), "did you mean --batch?");
+  // Two characters swapped are one edit, and these are two.
+  EXPECT_EQ(did_you_mean("--bacth", {"--math", "--batch"}), "did you mean --batch?");
   EXPECT_EQ(did_you_mean("--work-space_Max", flags), "did you mean --workspace-max?");
   for (const char* const far : {"--nosuch", "--foo", "--algorithms", "-n", ""})
     EXPECT_EQ(did_you_mean(far, flags), "expected one of --batch --algos --workspace-max") << far;

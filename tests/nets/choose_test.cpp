@@ -574,10 +574,14 @@ TEST_F(Choose, KeepsToItsLimits) {
   const AlgoRegistry registry =
       registry_of({{.id = "loose", .deterministic = false, .efficiency = 1},
                    {.id = "plain", .takes = is_plain},
+                   {.id = "split", .efficiency = 0.2, .config = {{"math", "bf16x6"}}},
                    {.id = "other", .efficiency = 0.1}});
   const Graph graph = two_convs(4);
   ChooseOptions options = training_;
   EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward).algo, "loose");
+  options.maths = {MathType::bf16x6, MathType::tf32};
+  EXPECT_EQ(pass_of(choose(graph, registry, options), "a", Pass::forward).algo, "split");
+  options.maths = {MathType::f32};
   options.deterministic = true;
   Chosen chosen = choose(graph, registry, options);
   EXPECT_EQ(pass_of(chosen, "a", Pass::forward).algo, "plain");
