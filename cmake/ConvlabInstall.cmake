@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/convlab)
 
 install(TARGETS convlab_conv convlab_recurrent convlab_kernels_cpu convlab_kernels_cuda
-                convlab_autotune convlab_nets convlab_mpi
+                convlab_autotune convlab_nets convlab_mpi convlab_onnx
         EXPORT convlab
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS convlab RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -54,6 +54,17 @@ std::int64_t parse_batch(const std::string& text) {
   return parse_whole<std::int64_t>("batch", text, 1);
 }
 
+std::map<std::string, std::int64_t> parse_dims(const std::string& text) {
+  std::map<std::string, std::int64_t> dims;
+  for (const std::string& item : split_list(text)) {
+    const std::size_t equals = item.rfind('=');
+    if (equals == std::string::npos || equals == 0)
+      throw InputError(fmt::format("'{}': expected NAME=N, as in height=224", item));
+    dims[item.substr(0, equals)] = parse_whole<std::int64_t>("size", item.substr(equals + 1), 1);
+  }
+  return dims;
+}
+
 // "cuda" is cuda:0.
 DeviceChoice parse_device(const std::string& text) {
   if (text == "cpu") return {};
@@ -80,7 +91,11 @@ void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_desc
   add_parsed(
       app, "--batch",
       [&o](const std::string& text) { o.batches = parse_list<std::int64_t>(text, parse_batch); },
-      "Batch sizes; default: 1 for nets, a problem's own otherwise", "N,...");
+      "Batch sizes; default: 1 for nets, a problem's or a model's own otherwise", "N,...");
+  add_parsed(
+      app, "--dim", [&o](const std::string& text) { o.dims = parse_dims(text); },
+      "Sizes that an ONNX model leaves open, by their names there: height=224,width=224",
+      "NAME=N,...");
   add_passes(app, o);
   add_parsed(
       app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,8 +20,9 @@ namespace convlab {
 
 struct CommonOptions {
   std::vector<std::string> targets;
-  std::vector<std::int64_t> batches;  // empty: 1 for nets, literal problems keep their own
-  std::string layer;                  // only the target layer of this name; empty: all
+  std::map<std::string, std::int64_t> dims;  // of ONNX models, by name
+  std::vector<std::int64_t> batches;         // empty: 1 for nets, literal problems keep their own
+  std::string layer;                         // only the target layer of this name; empty: all
   std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
   DType dtype = DType::f32;
   DeviceChoice device;
@@ -36,10 +38,9 @@ struct CommonOptions {
 };
 
 inline const std::string any_target =
-    "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1, lstm:t32mb16dhc512), or @FILE with "
-    "one "
-    "problem a line";
-// TARGET... --batch --pass --dtype
+    "A net (resnet18), a problem (mb1ic64ih56oc64oh56kh3ph1, lstm:t32mb16dhc512), an ONNX model "
+    "(model.onnx), or @FILE with one problem a line";
+// TARGET... --batch --dim --pass --dtype
 void add_targets(CLI::App&, CommonOptions&, const std::string& target_description = any_target);
 void add_recompute(CLI::App&, CommonOptions&);  // for verbs that take recurrent layers
 void add_passes(CLI::App&, CommonOptions&);     // --pass, which is among these

@@ -16,6 +16,7 @@
 #include "conv/text/problem_reader.h"
 #include "conv/text/text_file.h"
 #include "conv/transposed.h"
+#include "nets/onnx/layers.h"
 #include "nets/zoo/zoo.h"
 #include "recurrent/problem_text.h"
 
@@ -50,15 +51,18 @@ std::vector<std::string> equal_names(const Layer& merged, const std::vector<Laye
   return names;
 }
 
-std::vector<TargetItem> net_items(const std::string& name, std::int64_t batch) {
-  const Graph net = make_net(name, batch);
-  std::vector<TargetItem> items;
-  const std::vector<ConvLayer> convolutions = conv_layers(net);
+void add_merged(std::vector<TargetItem>& items, const std::vector<ConvLayer>& convolutions) {
   for (const ConvLayer& conv : merge_equal(convolutions)) {
     TuneItem& item = add(items, conv.layer, equal_names(conv, convolutions)).item;
     item.first_layer = conv.first;
     item.layer.transposed = conv.transposed;
   }
+}
+
+std::vector<TargetItem> net_items(const std::string& name, std::int64_t batch) {
+  const Graph net = make_net(name, batch);
+  std::vector<TargetItem> items;
+  add_merged(items, conv_layers(net));
   const std::vector<NamedRecurrentProblem> recurrent = recurrent_layers(net);
   for (const NamedRecurrentProblem& layer : merge_equal(recurrent))
     add(items, layer, equal_names(layer, recurrent));
@@ -67,6 +71,8 @@ std::vector<TargetItem> net_items(const std::string& name, std::int64_t batch) {
         "{} has no convolutions and no recurrent layers: expected a net that has some", name));
   return items;
 }
+
+bool is_model(const std::string& target) { return target.ends_with(".onnx"); }
 
 constexpr std::string_view problem_examples = "mb1ic64ih56oc64oh56kh3ph1 or lstm:t32mb16dhc512";
 
@@ -101,9 +107,23 @@ std::vector<LayerProblem> read_problems(const std::string& target,
   return layers;
 }
 
-std::vector<TargetItem> target_items(const std::string& target,
-                                     const std::vector<std::int64_t>& batches) {
+std::vector<TargetItem> model_items(const std::string& file, const CommonOptions& options) {
+  std::vector<std::optional<std::int64_t>> batches(options.batches.begin(), options.batches.end());
+  if (batches.empty()) batches.emplace_back();
   std::vector<TargetItem> items;
+  for (const std::optional<std::int64_t>& batch : batches) {
+    const OnnxLayers model = read_onnx_layers(file, {options.dims, batch});
+    if (batch == batches.front())
+      for (const std::string& note : model.notes) say(printable(note));
+    add_merged(items, model.layers);
+  }
+  return items;
+}
+
+std::vector<TargetItem> target_items(const std::string& target, const CommonOptions& options) {
+  const std::vector<std::int64_t>& batches = options.batches;
+  std::vector<TargetItem> items;
+  if (is_model(target)) return model_items(target, options);
   const bool is_file = target.starts_with('@');
   if (is_file || looks_like_problem(target)) {
     std::vector<std::string> warnings;
@@ -204,11 +224,14 @@ std::vector<TuneItem> resolve_targets(const CommonOptions& options, const Device
   if (!options.layer.empty() && options.targets.size() > 1)
     throw InputError(fmt::format("--layer: {} targets: expected the net that has this layer, alone",
                                  options.targets.size()));
+  if (!options.dims.empty() &&
+      std::none_of(options.targets.begin(), options.targets.end(), is_model))
+    throw InputError("--dim: only ONNX models have dimensions by name: drop it");
   std::vector<TuneItem> items;
   std::vector<std::string> names;
   bool recomputes = false;
   for (const std::string& target : options.targets)
-    for (auto& [item, layer_names] : target_items(target, options.batches)) {
+    for (auto& [item, layer_names] : target_items(target, options)) {
       names.insert(names.end(), layer_names.begin(), layer_names.end());
       if (!options.layer.empty()) {
         if (std::find(layer_names.begin(), layer_names.end(), options.layer) == layer_names.end())

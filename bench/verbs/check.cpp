@@ -194,6 +194,7 @@ int run(const Options& o) {
 VerbAction declare_check(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_targets(app, o->common);
+  add_layer(app, o->common);
   add_recompute(app, o->common);
   add_device(app, o->common);
   add_layout(app, o->common);

@@ -123,10 +123,13 @@ Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) 
     const Graph net = entry.make(batch);
     return classes == 0 ? net : with_classes(net, classes);
   }
-  throw InputError(fmt::format("unknown net '{}': {}", name,
-                               begins_with_cell(name)
-                                   ? "a net of recurrent layers is written rnn:28-128x2-10:lstm"
-                                   : did_you_mean(plain, net_names())));
+  throw InputError(fmt::format(
+      "unknown net '{}': {}", name,
+      name.ends_with(".onnx")
+          ? "a model's convolutions are for tune, bench, check, list, explain and "
+            "roofline"
+      : begins_with_cell(name) ? "a net of recurrent layers is written rnn:28-128x2-10:lstm"
+                               : did_you_mean(plain, net_names())));
 }
 
 }  // namespace convlab::nets
