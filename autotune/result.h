@@ -93,8 +93,9 @@ enum class Verdict : std::uint8_t {
 std::string_view to_string(Verdict);
 
 struct LayerResult {
-  LayerProblem layer;                 // its pass and dtype set; its layouts are not the chosen
-  bool first_layer = false;           // backward_data is listed but left out of totals
+  LayerProblem layer;        // its pass and dtype set; its layouts are not the chosen
+  bool first_layer = false;  // backward_data is listed but left out of totals
+  double log_ms = 0;         // what all of its runs took in the log that it is from; 0: unknown
   std::vector<Candidate> candidates;  // best first: ok by cost, then dropped, then the rest
   std::optional<std::size_t> chosen;  // index into candidates
   Verdict verdict = Verdict::none;

@@ -432,6 +432,7 @@ class Tuner {
     LayerResult r;
     r.layer = items_[item].layer;
     r.first_layer = items_[item].first_layer;
+    r.log_ms = items_[item].log_ms;
     r.candidates = entry.candidates;
     const auto known = errors_.find(entry.problem.dtype());
     (known != errors_.end() ? known->second : KnownErrors())

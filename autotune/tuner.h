@@ -63,6 +63,7 @@ double default_max_error(DType);  // f64 1e-12, f32 1e-4, f16 1e-2, bf16 5e-2
 struct TuneItem {
   LayerProblem layer;
   bool first_layer = false;  // its backward_data is listed but left out of totals
+  double log_ms = 0;         // as LayerResult's
 };
 
 // The algorithms for the kinds of problems that occur, on a device of this kind.

@@ -78,7 +78,8 @@ DeviceChoice parse_device(const std::string& text) {
   return card;
 }
 
-constexpr std::array<std::string_view, 5> format_names{"table", "csv", "json", "md", "hpp"};
+constexpr std::array<std::string_view, 6> format_names{"table", "csv", "json",
+                                                       "md",    "hpp", "problems"};
 
 Format parse_format(const std::string& text) {
   return Format(index_of_name("format", text, format_names));
@@ -98,7 +99,11 @@ void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_desc
       "NAME=N,...");
   add_passes(app, o);
   add_parsed(
-      app, "--dtype", [&o](const std::string& text) { o.dtype = parse_dtype(text); },
+      app, "--dtype",
+      [&o](const std::string& text) {
+        o.dtype = parse_dtype(text);
+        o.dtype_given = true;
+      },
       "f32, f64, f16 or bf16; default: f32", "TYPE");
 }
 

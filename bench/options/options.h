@@ -22,9 +22,11 @@ struct CommonOptions {
   std::vector<std::string> targets;
   std::map<std::string, std::int64_t> dims;  // of ONNX models, by name
   std::vector<std::int64_t> batches;         // empty: 1 for nets, literal problems keep their own
+  std::string from;                          // a log in place of targets; empty: none
   std::string layer;                         // only the target layer of this name; empty: all
   std::vector<Pass> passes{all_passes.begin(), all_passes.end()};
   DType dtype = DType::f32;
+  bool dtype_given = false;
   DeviceChoice device;
   int threads = 0;  // 0: one per core
   std::string layout = "auto";

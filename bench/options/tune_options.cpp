@@ -14,7 +14,7 @@
 #include "autotune/store/store.h"
 #include "bench/options/choice.h"
 #include "bench/options/ranges.h"
-#include "bench/options/targets.h"
+#include "bench/options/work.h"
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
@@ -254,7 +254,10 @@ void warn_of_other_programs(const DeviceInfo& device) {
 
 TuneOutcome run_tuning(const TuneArguments& a, const std::string& db) {
   const std::unique_ptr<Device> device = open_device(a.common);
-  return run_tuning(a, resolve_targets(a.common, device->info()), *device, db, {});
+  const Work work = resolve_work(a.common, device->info());
+  TuneOutcome outcome = run_tuning(a, work.items, *device, db, {});
+  for (const auto& field : work.about) outcome.table.provenance.fields.push_back(field);
+  return outcome;
 }
 
 TuneOutcome run_tuning(const TuneArguments& a, const std::vector<TuneItem>& items, Device& device,

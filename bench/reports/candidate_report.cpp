@@ -6,6 +6,7 @@
 #include "bench/options/options.h"
 #include "bench/reports/tune_cells.h"
 #include "bench/reports/tune_report.h"
+#include "conv/text/counted.h"
 
 namespace convlab {
 namespace {
@@ -70,7 +71,10 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
   report.columns.insert(report.columns.end(), {"algo", "config", "layouts", "status"});
   if (for_file) report.columns.emplace_back("predicted");
   report.columns.insert(report.columns.end(), {"ms", "mad_%", "pack_ms", "convert_ms", "eff_gflops",
-                                               "exec_gflops", "rel_error", "workspace", "reason"});
+                                               "exec_gflops", "rel_error", "workspace"});
+  const bool log = has_log_times(table);
+  if (log) report.columns.insert(report.columns.end(), {"log_ms", "convlab_ms"});
+  report.columns.emplace_back("reason");
   for (const LayerResult& layer : table.layers)
     for (const Candidate& c : layer.candidates) {
       const bool timed = c.ms > 0, ran = c.status != Status::refused;
@@ -81,13 +85,14 @@ Report wide_candidates(const TuneTable& table, bool for_file) {
       if (for_file) row.emplace_back(extras_of(layer.layer.problem));
       row.insert(row.end(), {c.algo, c.config.text(), show_layouts(c), to_string(c.status)});
       if (for_file) row.emplace_back(std::int64_t(c.predicted));
-      row.insert(
-          row.end(),
-          {timed ? time_cell(c) : Cell(), timed ? spread_cell(c) : Cell(),
-           ran ? measured_ms(c, c.pack_ms) : Cell(), ran ? measured_ms(c, c.convert_ms) : Cell(),
-           timed ? gflops_cell(c, c.eff_gflops) : Cell(),
-           timed ? gflops_cell(c, c.exec_gflops) : Cell(), ran ? measured_error(c) : Cell(),
-           ran ? measured_bytes(c) : Cell(), shown_reason(layer, c)});
+      row.insert(row.end(), {timed ? time_cell(c) : Cell(), timed ? spread_cell(c) : Cell(),
+                             ran ? measured_ms(c, c.pack_ms) : Cell(),
+                             ran ? measured_ms(c, c.convert_ms) : Cell(),
+                             timed ? gflops_cell(c, c.eff_gflops) : Cell(),
+                             timed ? gflops_cell(c, c.exec_gflops) : Cell(),
+                             ran ? measured_error(c) : Cell(), ran ? measured_bytes(c) : Cell()});
+      if (log) row.insert(row.end(), {log_cell(layer), runs_cell(layer, c)});
+      row.emplace_back(shown_reason(layer, c));
       report.rows.push_back(std::move(row));
     }
   return report;
@@ -105,6 +110,13 @@ std::string verdict_line(const TuneTable& table, const LayerResult& layer) {
                      ratio.empty() ? "" : ", ", ratio);
 }
 
+// "; log 3.1 ms, convlab 2.0 ms"
+std::string log_part(const LayerResult& layer) {
+  if (layer.log_ms <= 0 || !layer.chosen) return "";
+  return fmt::format("; {} in the log {} ms, here {} ms", counted(layer.layer.count, "run"),
+                     log_cell(layer).shown(), runs_cell(layer, chosen_of(layer)).shown());
+}
+
 }  // namespace
 
 std::string render_candidates(const TuneTable& table, Format format, bool wide) {
@@ -114,7 +126,8 @@ std::string render_candidates(const TuneTable& table, Format format, bool wide) 
                                                    : wide_candidates(merged, format == Format::csv);
   report.notes = transposed_notes(merged);
   for (const LayerResult& layer : merged.layers)
-    report.notes.push_back(verdict_line(merged, layer));
+    report.notes.push_back(verdict_line(merged, layer) + log_part(layer));
+  if (const std::string note = log_note(merged); !note.empty()) report.notes.push_back(note);
   if (const std::string note = unsure_note(merged, false); !note.empty())
     report.notes.push_back(note);
   report.provenance = table.provenance;

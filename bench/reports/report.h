@@ -18,7 +18,7 @@ namespace convlab {
 // The version of `convlab_table` that is written.
 inline constexpr int table_format = 1;
 
-enum class Format : std::uint8_t { table, csv, json, md, hpp };
+enum class Format : std::uint8_t { table, csv, json, md, hpp, problems };
 
 // One cell: the value, given in full by CSV and JSON, and its text for a person, without control
 // characters.

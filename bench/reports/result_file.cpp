@@ -108,6 +108,8 @@ ResultRow layer_row(const json& layer, bool training) {
   std::string extras;  // as extras_of has them for a store's rows
   for (const std::string extra : {"training", "recompute"})
     if (layer.value(extra, false)) extras += "+" + extra;
+  if (const std::string epilogue = layer.value("epilogue", ""); !epilogue.empty())
+    extras += "+" + epilogue;
   row.key = joined({row.key, extras});
   row.name = joined({row.name, extras});
   if (const json point = layer.value("point", json::object()); point.contains("layout")) {

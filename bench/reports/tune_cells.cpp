@@ -75,8 +75,11 @@ TuneTable with_equal_rows_merged(const TuneTable& table) {
         });
     if (same == merged.layers.end())
       merged.layers.push_back(next);
-    else
+    else {
       same->layer.count += next.layer.count;
+      const bool timed = same->log_ms > 0 && next.log_ms > 0;
+      same->log_ms = timed ? same->log_ms + next.log_ms : 0;
+    }
   }
   return merged;
 }
@@ -106,7 +109,48 @@ Cell measured_bytes(const Candidate& c) {
 }
 
 std::string show_layer(const LayerProblem& layer) {
-  return layer.name.empty() ? layer.text() : layer.name;
+  const ConvProblem* const conv = layer.problem.conv();
+  const std::string epilogue =
+      conv && !conv->epilogue.empty() ? " +" + extras_of(layer.problem) : "";
+  return (layer.name.empty() ? layer.text() : layer.name) + epilogue;
+}
+
+Cell log_cell(const LayerResult& layer) {
+  return layer.log_ms > 0 ? ms_cell(layer.log_ms) : Cell();
+}
+
+Cell runs_cell(const LayerResult& layer, const Candidate& c) {
+  const double ms = double(layer.layer.count) * c.ms;
+  return layer.log_ms > 0 && c.ms > 0 ? Cell(ms, (c.predicted ? "~" : "") + show_ms(ms)) : Cell();
+}
+
+bool has_log_times(const TuneTable& table) {
+  return std::any_of(table.layers.begin(), table.layers.end(),
+                     [](const LayerResult& layer) { return layer.log_ms > 0; });
+}
+
+LogTotals log_totals(const TuneTable& table) {
+  LogTotals sum;
+  for (const LayerResult& layer : table.layers) {
+    ++sum.of;
+    if (layer.log_ms <= 0 || !layer.chosen) continue;
+    const Candidate& c = chosen_of(layer);
+    ++sum.rows;
+    sum.predicted += c.predicted ? 1 : 0;
+    sum.log_ms += layer.log_ms;
+    sum.convlab_ms += double(layer.layer.count) * c.ms;
+  }
+  return sum;
+}
+
+std::string log_note(const TuneTable& table) {
+  const LogTotals sum = log_totals(table);
+  if (sum.rows == 0 || sum.convlab_ms <= 0) return "";
+  const char* const mark = sum.predicted > 0 ? "~" : "";
+  return fmt::format(
+      "log {} ms, convlab {}{} ms, {}{:.2f}×{}", show_ms(sum.log_ms), mark, show_ms(sum.convlab_ms),
+      mark, sum.log_ms / sum.convlab_ms,
+      sum.rows < sum.of ? fmt::format(", over {} of {} rows", sum.rows, sum.of) : "");
 }
 
 std::string transposed_note(const LayerProblem& layer) {

@@ -11,7 +11,23 @@
 
 namespace convlab {
 
-std::string show_layer(const LayerProblem&);  // its name, or its text when it has none
+// Its name, or its text when it has none; "mb1... +bias+relu" with an epilogue.
+std::string show_layer(const LayerProblem&);
+
+// What a row's runs took in the log that it is from, and what they take by this candidate; empty
+// where the log has no time.
+Cell log_cell(const LayerResult&);
+Cell runs_cell(const LayerResult&, const Candidate&);
+bool has_log_times(const TuneTable&);
+// Sums over those `rows` of `of` that have a time in the log and a choice.
+struct LogTotals {
+  double log_ms = 0, convlab_ms = 0;
+  std::int64_t rows = 0, of = 0, predicted = 0;
+};
+LogTotals log_totals(const TuneTable&);
+// "log 41.2 ms, convlab 23.4 ms, 1.76×"; empty if no row is from a log with times.
+std::string log_note(const TuneTable&);
+
 // For each transposed convolution, the convolution and its passes: "deconv:mb1... is the gradient
 // of mb1...: its fwd is that one's bwd_d, its bwd_d that one's fwd".
 std::string transposed_note(const LayerProblem&);

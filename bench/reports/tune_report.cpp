@@ -85,6 +85,10 @@ Cell over_peer(const LayerResult& layer, const Costs& costs) {
 
 // ---- Tables ----
 
+Cell chosen_runs(const LayerResult& layer) {
+  return layer.chosen ? runs_cell(layer, chosen_of(layer)) : Cell();
+}
+
 Report narrow_report(const TuneTable& table, bool with_config) {
   const bool batches = has_batches(table);
   const bool counts = std::any_of(table.layers.begin(), table.layers.end(),
@@ -98,6 +102,8 @@ Report narrow_report(const TuneTable& table, bool with_config) {
   report.columns.emplace_back("pass");
   if (counts) report.columns.emplace_back("#");  // repetitions; space is scarce
   report.columns.insert(report.columns.end(), {"algo", "ms"});
+  const bool log = has_log_times(table);
+  if (log) report.columns.insert(report.columns.end(), {"log_ms", "convlab_ms"});
   if (!peer.empty()) report.columns.push_back("× " + peer);
   report.columns.insert(report.columns.end(), {"verdict", "next best"});
   for (const LayerResult& layer : table.layers) {
@@ -113,6 +119,7 @@ Report narrow_report(const TuneTable& table, bool with_config) {
     } else {
       row.insert(row.end(), {"-", Cell()});
     }
+    if (log) row.insert(row.end(), {log_cell(layer), chosen_runs(layer)});
     if (!peer.empty()) row.push_back(over_peer(layer, costs));
     row.insert(row.end(), {to_string(layer.verdict), show_next_best(layer, false)});
     report.rows.push_back(std::move(row));
@@ -133,8 +140,12 @@ Report wide_report(const TuneTable& table) {
   Report report;
   report.columns = {"layer", "batch", "pass", "count", "algo", "config", "layouts", "ms"};
   if (!peer.empty()) report.columns.push_back("× " + peer);
-  report.columns.insert(report.columns.end(), {"mad_%", "pack_ms", "eff_gflops", "rel_error",
-                                               "workspace", "verdict", "next best"});
+  report.columns.insert(report.columns.end(),
+                        {"mad_%", "pack_ms", "eff_gflops", "rel_error", "workspace"});
+  const bool log = has_log_times(table);
+  if (log) report.columns.insert(report.columns.end(), {"log_ms", "convlab_ms"});
+  const std::size_t before_verdict = report.columns.size();
+  report.columns.insert(report.columns.end(), {"verdict", "next best"});
   for (const LayerResult& layer : table.layers) {
     const Problem& p = layer.layer.problem;
     std::vector<Cell> row{show_layer(layer.layer), p.batch(), to_string(layer.layer.pass()),
@@ -147,8 +158,9 @@ Report wide_report(const TuneTable& table) {
                              gflops_cell(c, c.eff_gflops), measured_error(c), measured_bytes(c)});
     } else {
       row.emplace_back("-");
-      row.resize(report.columns.size() - 2);
+      row.resize(before_verdict - (log ? 2 : 0));
     }
+    if (log) row.insert(row.end(), {log_cell(layer), chosen_runs(layer)});
     row.insert(row.end(), {to_string(layer.verdict), show_next_best(layer)});
     report.rows.push_back(std::move(row));
   }
@@ -167,6 +179,7 @@ Report full_report(const TuneTable& table) {
                     "verdict",    "ratio_lo",        "ratio",
                     "ratio_hi",   "next_best",       "reason"};
   const auto exact = [](double value) { return Cell(value, ""); };
+  const bool log = has_log_times(table);
   for (const LayerResult& layer : table.layers) {
     const Problem& p = layer.layer.problem;
     std::vector<Cell> row{layer.layer.name, layer.layer.text(),   to_string(layer.layer.pass()),
@@ -201,8 +214,10 @@ Report full_report(const TuneTable& table) {
     }
     row[21] = to_string(layer.verdict);
     row[26] = layer.reason;
+    if (log) row.insert(row.end(), {log_cell(layer), chosen_runs(layer)});
     report.rows.push_back(std::move(row));
   }
+  if (log) report.columns.insert(report.columns.end(), {"log_ms", "convlab_ms"});
   return report;
 }
 
@@ -334,6 +349,7 @@ std::vector<std::string> notes(const TuneTable& table, bool with_errors) {
                                 show_ms(c.peer_ms), Costs(table).training() ? ", with packing" : "",
                                 c.rows, counted(c.of, "row")));
   for (std::string& line : backward_sums(table)) notes.push_back(std::move(line));
+  if (const std::string note = log_note(table); !note.empty()) notes.push_back(note);
   if (first_backward)
     notes.push_back("The first layer's bwd_d is listed but in no total: nothing reads its result.");
   if (const int without = totals(table).layers_without; without > 0)
@@ -408,6 +424,15 @@ std::string render_json(const TuneTable& table) {
                                {"best_ms", c.best_ms},
                                {"own_ms", c.own_ms},
                                {"peer_ms", c.peer_ms}};
+  if (has_log_times(table)) {
+    const LogTotals log = log_totals(table);
+    json["totals"]["log"] = {{"log_ms", log.log_ms},
+                             {"convlab_ms", log.convlab_ms},
+                             {"ratio", number(log.log_ms / log.convlab_ms)},
+                             {"rows", log.rows},
+                             {"of", log.of},
+                             {"predicted", log.predicted}};
+  }
   const Disturbances& d = table.disturbances;
   json["disturbances"] = {{"samples", d.samples},
                           {"disturbed", d.disturbed},
@@ -510,6 +535,12 @@ Json layer_json(const LayerResult& layer) {
             {"candidates", std::move(candidates)}};
   if (layer.layer.transposed)
     json["convolution"] = {{"problem", to_text(p)}, {"pass", to_string(p.pass())}};
+  if (layer.log_ms > 0) {
+    json["log_ms"] = layer.log_ms;
+    json["convlab_ms"] =
+        layer.chosen ? Json(double(layer.layer.count) * chosen_of(layer).ms) : Json();
+  }
+  if (p.conv() && !p.conv()->epilogue.empty()) json["epilogue"] = extras_of(p);
   if (const RecurrentProblem* const recurrent = p.recurrent()) {
     json["training"] = recurrent->training;
     json["recompute"] = recurrent->recompute;

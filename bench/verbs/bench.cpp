@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bench/options/tune_options.h"
+#include "bench/options/work.h"
 #include "bench/output.h"
 #include "bench/reports/tune_report.h"
 #include "bench/verbs/verbs.h"
@@ -12,10 +13,7 @@ namespace convlab {
 namespace {
 
 int run(const TuneArguments& a) {
-  if (a.common.targets.empty())
-    throw InputError(
-        "bench: no target: expected a problem, as in "
-        "`convlab bench mb1ic64ih56oc64oh56kh3ph1`");
+  require_work(a.common, "bench", "a problem, as in `convlab bench mb1ic64ih56oc64oh56kh3ph1`");
   Output output(a.common.output);
   const TuneOutcome outcome = run_tuning(a, "");
   output.write(render_candidates(outcome.table, a.common.format, a.common.wide));
@@ -28,6 +26,7 @@ int run(const TuneArguments& a) {
 VerbAction declare_bench(CLI::App& app) {
   const auto a = std::make_shared<TuneArguments>();
   add_tuning(app, *a);
+  add_from(app, a->common);
   add_layer(app, a->common);
   add_wide(app, a->common, "layouts, packing, GFLOP/s, workspace and the rest");
   add_output(app, a->common, {"table", "csv", "json", "md"});
@@ -39,6 +38,7 @@ VerbAction declare_bench(CLI::App& app) {
       "  convlab bench mb1ic64ih56oc64oh56kh3ph1 --pass fwd\n"
       "  convlab bench resnet18 --layer conv1 --wide\n"
       "  convlab bench rnn:t64mb4dhc512 --exclude stepwise\n"
+      "  convlab bench --from net.log --pass fwd\n"
       "  convlab bench mb1ic64ih56oc64oh56kh3ph1 --algos winograd,onednn --mode exhaustive\n"
       "  convlab bench mb8ic256ih14oc256oh14kh3ph1 --cache cold --threads 1 --format csv");
   return [a] { return run(*a); };

@@ -8,10 +8,11 @@
 
 #include "autotune/race/checker.h"
 #include "bench/options/choice.h"
-#include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
+#include "bench/options/work.h"
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
+#include "bench/text.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
 #include "conv/text/text.h"
@@ -25,6 +26,14 @@ struct Options {
   TuneOptions tune;
 };
 
+// The problem's text, which has no epilogue: for a problem with one, the log that it is from.
+std::string target_of(const LayerProblem& layer, const CommonOptions& common) {
+  const ConvProblem* const conv = layer.problem.conv();
+  return conv && !conv->epilogue.empty() && !common.from.empty() && common.from != "-"
+             ? "--from " + shell_word(common.from)
+             : layer.text();
+}
+
 // The shell command that checks this algorithm on this problem in this layout again. --layout nchwc
 // also tries x in NCHW with y blocked. No flag chooses a config.
 std::string repeating_line(const LayerProblem& layer, const Candidate& c, const Options& o) {
@@ -35,7 +44,7 @@ std::string repeating_line(const LayerProblem& layer, const Candidate& c, const 
   const bool training = recurrent && recurrent->training;
   return fmt::format(
       "{}convlab check {} --pass {}{} --dtype {} --algos {}{}{} --seed {}{}",
-      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", layer.text(),
+      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", target_of(layer, o.common),
       training ? "fwd,bwd_d" : to_string(layer.pass()),
       recurrent && recurrent->recompute ? " --recompute" : "", to_string(p.dtype()), c.algo,
       !c.has_layouts
@@ -138,13 +147,11 @@ void check_layer(const LayerResult& layer, const Options& o, Checker& checker, P
 }
 
 int run(const Options& o) {
-  if (o.common.targets.empty())
-    throw InputError(
-        "check: no target: expected a net, a problem or @FILE, as in "
-        "`convlab check resnet18`");
+  require_work(o.common, "check", "a net, a problem or @FILE, as in `convlab check resnet18`");
   Output output(o.common.output);
   const std::unique_ptr<Device> device = open_device(o.common);
-  const std::vector<TuneItem> items = resolve_targets(o.common, device->info());
+  const Work work = resolve_work(o.common, device->info());
+  const std::vector<TuneItem>& items = work.items;
   require_math_choice(o.tune, o.common.dtype);
   // The heuristic runs nothing, yet returns every candidate and every refusal.
   TuneOptions options = o.tune;
@@ -184,6 +191,7 @@ int run(const Options& o) {
     report.notes.push_back(
         "The card was lost with a candidate: those that followed ran in another process.");
   report.provenance = provenance(*device);
+  for (const auto& field : work.about) report.provenance.fields.push_back(field);
   output.write(render(report, o.common.format));
   partial.remove();
   return stop ? interrupted_exit_code : count.failed > 0 ? 1 : 0;
@@ -194,6 +202,7 @@ int run(const Options& o) {
 VerbAction declare_check(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_targets(app, o->common);
+  add_from(app, o->common);
   add_layer(app, o->common);
   add_recompute(app, o->common);
   add_device(app, o->common);
@@ -213,6 +222,7 @@ VerbAction declare_check(CLI::App& app) {
       "  convlab check g32mb1ic128ih14oc128oh14kh3ph1 mb1ic16id8ih14oc16kd3kh3pd1ph1\n"
       "  convlab check deconv:mb1ic64ih14oc32kh2sh2 --pass bwd_d\n"
       "  convlab check gru:l2t8mb4dhc64 --dtype f64\n"
+      "  convlab check --from net.log --pass fwd\n"
       "  convlab check mb1ic64ih56oc64oh56kh3ph1 --algos winograd --seed 7\n"
       "  CONVLAB_ISA=avx2 convlab check vgg16 --max-error 1e-5");
   return [o] { return run(*o); };

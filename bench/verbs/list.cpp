@@ -5,8 +5,8 @@
 #include <memory>
 #include <set>
 
-#include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
+#include "bench/options/work.h"
 #include "bench/output.h"
 #include "bench/reports/tune_cells.h"
 #include "bench/verbs/verbs.h"
@@ -162,15 +162,24 @@ Report refusal_report(const std::vector<TuneItem>& items, const Options& o, Devi
 }
 
 int run(const Options& o) {
+  const bool has_work = !o.common.targets.empty() || !o.common.from.empty();
+  const bool lists_problems = o.common.format == Format::problems;
+  if (has_work || lists_problems)
+    require_work(o.common, "list", "a net, a problem or @FILE, as in `convlab list resnet18`");
   Output output(o.common.output);
   const std::unique_ptr<Device> device = open_device(o.common);
   Algos algos;
   append_all_algos(algos);
+  const Work work = has_work ? resolve_work(o.common, device->info()) : Work{};
+  const Provenance origin = provenance(*device);
+  if (lists_problems) {
+    output.write(problem_lines(work, origin));
+    return 0;
+  }
   Report report =
-      o.common.targets.empty()
-          ? support_report(o, *device, algos)
-          : refusal_report(resolve_targets(o.common, device->info()), o, *device, algos);
-  report.provenance = provenance(*device);
+      has_work ? refusal_report(work.items, o, *device, algos) : support_report(o, *device, algos);
+  report.provenance = origin;
+  for (const auto& field : work.about) report.provenance.fields.push_back(field);
   output.write(render(report, o.common.format));
   return 0;
 }
@@ -180,20 +189,23 @@ int run(const Options& o) {
 VerbAction declare_list(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_targets(app, o->common);
+  add_from(app, o->common);
   add_recompute(app, o->common);
   add_device(app, o->common);
   add_layout(app, o->common);
-  add_output(app, o->common, {"table", "csv", "json", "md"});
+  add_output(app, o->common, {"table", "csv", "json", "md", "problems"});
   set_footer(
       app,
       "Without a TARGET: each algorithm, and which kinds of problems it takes in which pass. With\n"
-      "one: for each of its problems who takes it, and why the others refuse.\n\n"
+      "one: for each of its problems who takes it, and why the others refuse. --format problems\n"
+      "writes the problems alone, one a line: an @FILE that every verb reads.\n\n"
       "Examples:\n"
       "  convlab list\n"
       "  convlab list --device cuda\n"
       "  convlab list lstm:t32mb16dhc512     also what its weights and activations take\n"
       "  convlab list mb1ic64ih56oc64oh28kh3sh2ph1 --pass fwd\n"
-      "  convlab list googlenet --layout nchw --dtype f64 --format md");
+      "  convlab list googlenet --layout nchw --dtype f64 --format md\n"
+      "  convlab list --from net.log --format problems --output net.txt");
   return [o] { return run(*o); };
 }
 

@@ -9,6 +9,7 @@
 #include "autotune/measure/ceilings.h"
 #include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
+#include "bench/options/work.h"
 #include "bench/output.h"
 #include "bench/reports/gnuplot.h"
 #include "bench/reports/sweep_report.h"
@@ -47,10 +48,12 @@ std::vector<Group> groups(const CommonOptions& common, const std::vector<SweepPo
 }
 
 std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>& points,
-                               const DeviceInfo& device) {
+                               const std::vector<Pass>& passes, const DeviceInfo& device) {
   std::vector<TuneItem> items;
   for (const std::size_t i : group.points) {
     CommonOptions one = group.common;
+    one.from.clear();
+    one.passes = passes;
     one.targets = {points[i].layer.text()};
     one.dtype = points[i].layer.problem.dtype();
     one.batches.clear();
@@ -59,15 +62,45 @@ std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>
   return items;
 }
 
+// The one problem of a log. Its passes and type become those of the sweep.
+LayerProblem base_of_log(CommonOptions& common) {
+  const Work work = resolve_work(common, open_device(common)->info());
+  const LayerProblem& first = work.items.front().layer;
+  common.passes.clear();
+  common.dtype = first.problem.dtype();
+  for (const Pass pass : all_passes)
+    for (const TuneItem& item : work.items) {
+      if (item.layer.text() != first.text())
+        throw InputError(fmt::format(
+            "sweep: --from: the log holds {} and {}: expected one problem: `convlab list --from "
+            "FILE --format problems` lists them",
+            first.text(), item.layer.text()));
+      if (item.layer.problem.dtype() != common.dtype)
+        throw InputError(
+            fmt::format("sweep: --from: the log has runs in {} and {}: choose by "
+                        "--dtype",
+                        to_string(common.dtype), to_string(item.layer.problem.dtype())));
+      if (item.layer.pass() == pass && (common.passes.empty() || common.passes.back() != pass))
+        common.passes.push_back(pass);
+      if (!extras_of(item.layer.problem).empty())
+        say(fmt::format("sweep: {} without its {}", item.layer.text(),
+                        extras_of(item.layer.problem)));
+    }
+  return parse_layer(first.text());
+}
+
 Sweep planned_sweep(const Options& o) {
-  const CommonOptions& common = o.tuning.common;
-  if (common.targets.size() != 1)
+  CommonOptions common = o.tuning.common;
+  if (common.from.empty() && common.targets.size() != 1)
     throw InputError(
         "sweep: expected one problem, as in "
         "`convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2`");
+  require_work(common, "sweep", "one problem");
   Sweep sweep;
-  const std::string& target = common.targets.front();
-  sweep.base = naming("sweep", [&] { return parse_one_problem(target); });
+  if (common.from.empty())
+    sweep.base = naming("sweep", [&] { return parse_one_problem(common.targets.front()); });
+  else
+    sweep.base = base_of_log(common);
   if (o.axes.empty())
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Problem& base = sweep.base.problem;
@@ -112,7 +145,7 @@ int run(const Options& o) {
   std::vector<Part> parts;
   for (Group& group : groups(o.tuning.common, sweep.points)) {
     Part part{{group.common, o.tuning.tune}, group.points, open_device(group.common), {}};
-    part.items = items_of(group, sweep.points, part.device->info());
+    part.items = items_of(group, sweep.points, sweep.passes, part.device->info());
     parts.push_back(std::move(part));
   }
 
@@ -161,6 +194,7 @@ VerbAction declare_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_tuning(app, o->tuning,
              "The problem that is varied: mb1ic64ih56oc64oh56kh3ph1, deconv:…, lstm:t32mb16dhc512");
+  add_from(app, o->tuning.common);
   add_texts(
       app, "-a,--axis", o->axes,
       "The axis to vary: n c d h w k g t r s stride dilation threads dtype layout, of a recurrent "
@@ -192,6 +226,7 @@ VerbAction declare_sweep(CLI::App& app) {
       "A recurrent layer's h is H, and I too where they are equal.\n\n"
       "Examples:\n"
       "  convlab sweep mb1ic64ih56oc64oh56kh3ph1 -a n=1:256:*2 --pass fwd\n"
+      "  convlab sweep --from one_layer.log -a n=1:64:*2\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a r=1,3,5,7,9,11 --svg filters.svg\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a c=16:512:*2 -a dtype=f32,f64 --format csv\n"
       "  convlab sweep mb8ic64ih28oc64oh28kh3ph1 -a threads=1:8 --algos winograd,direct\n"

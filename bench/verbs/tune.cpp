@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bench/options/tune_options.h"
+#include "bench/options/work.h"
 #include "bench/output.h"
 #include "bench/reports/tune_report.h"
 #include "bench/verbs/verbs.h"
@@ -12,10 +13,7 @@ namespace convlab {
 namespace {
 
 int run(const TuneArguments& a) {
-  if (a.common.targets.empty())
-    throw InputError(
-        "tune: no target: expected a net, a problem or @FILE, as in "
-        "`convlab tune resnet18`");
+  require_work(a.common, "tune", "a net, a problem or @FILE, as in `convlab tune resnet18`");
   const bool runs = a.tune.mode != TuneMode::heuristic;
   if (!runs && a.tune.budget_s)
     throw InputError("--mode heuristic runs nothing, so --budget has nothing to bound: drop one");
@@ -31,6 +29,7 @@ int run(const TuneArguments& a) {
 VerbAction declare_tune(CLI::App& app) {
   const auto a = std::make_shared<TuneArguments>();
   add_tuning(app, *a);
+  add_from(app, a->common);
   add_layer(app, a->common);
   add_seconds(app, "--budget", a->tune.budget_s,
               "Wall clock for the run, from its start: 90, 60s, 5m, 1h. Spent where most may be "
@@ -60,6 +59,7 @@ VerbAction declare_tune(CLI::App& app) {
       "  convlab tune deconv:mb1ic64ih28oc32kh2sh2        a transposed convolution\n"
       "  convlab tune lstm:l1t32mb16dhc512 --pass fwd     a recurrent layer, as for inference\n"
       "  convlab tune @layers.txt --exclude vendor --budget 60s\n"
+      "  convlab tune --from net.log                what a program ran, from its oneDNN log\n"
       "  convlab tune resnet50 --mode heuristic     without running anything\n"
       "  convlab tune resnet50 --shard 2/4 --db second.db   on the second of four machines\n\n"
       "Columns: ms is one run's median, filter packed and layouts converted beforehand (pack_ms),\n"
@@ -70,7 +70,8 @@ VerbAction declare_tune(CLI::App& app) {
       "UNSURE (measured, but too little or too disturbed to tell) or NONE; next best the\n"
       "runner-up's time over the chosen's with its 95% interval, perhaps another config of the\n"
       "same algorithm. Equal layers are one row, # how many. With --wide, mad_% is the spread of\n"
-      "the samples, and eff_gflops counts direct convolution's work.");
+      "the samples, and eff_gflops counts direct convolution's work. Of a log with times, log_ms\n"
+      "is what all runs of the row took there, and convlab_ms # times ms.");
   return [a] { return run(*a); };
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/logs/log.h"
 #include "conv/problem.h"
 #include "nets/data/dataset.h"
 #include "nets/weights/arrays.h"
@@ -76,6 +77,18 @@ int run(const fs::path& place) {
          return in_memory([](const auto& all) { notes_of(all, "f"); }, metadata);
        }},
       {"folders", [&](int n) { return folders(place, n); }},
+      {"logs",
+       [&](int n) {
+         std::string text;
+         for (int i = 0; i < n; ++i) {
+           text += fmt::format("MIOpenDriver conv -n {} -F 1\n", i + 1);
+           text += fmt::format(
+               "dnnl_verbose,exec,cpu,convolution,jit,forward_training,src_f32:: "
+               "wei_f32:: dst_f32::,attr-a{}:1,alg:x,mb1ic8ih8oc8kh3,1\n",
+               i);
+         }
+         return in_memory([](const auto& all) { read_log(all, "f"); }, text);
+       }},
       {"problems", [&](int n) {
          const fs::path path = place / fmt::format("problems{}.txt", n);
          std::ofstream file(path);
