@@ -34,12 +34,8 @@ double ConvLog::ms() const {
   return sum;
 }
 
-std::string show_skipped(const LogRemark& r) {
-  return fmt::format("skipped {}, first in line {}: {}", r.count, r.first_line, r.reason);
-}
-
-std::string show_simplified(const LogRemark& r) {
-  return fmt::format("simplified {}, first in line {}: {}", r.count, r.first_line, r.reason);
+std::string show(const LogRemark& r) {
+  return fmt::format("{}, first in line {}: {}", r.count, r.first_line, r.reason);
 }
 
 std::string quoted_part(std::string_view text) {
@@ -161,7 +157,7 @@ ConvLog LogSink::finish(const std::string& name) {
             [](const LogRemark& a, const LogRemark& b) { return a.first_line < b.first_line; });
   if (!log.convs.empty()) return log;
   std::string why;
-  if (!log.skipped.empty()) why = ": " + show_skipped(log.skipped.front());
+  if (!log.skipped.empty()) why = ": skipped " + show(log.skipped.front());
   if (log.skipped.size() > 1)
     why += fmt::format("; and {}", counted(log.skipped.size() - 1, "other reason"));
   throw InputError(fmt::format("'{}' is a log of {} without a convolution that convlab takes{}",

@@ -44,8 +44,7 @@ struct ConvLog {
 // InputError if there are none, or no convolution among them. `name` is the file's, for messages.
 ConvLog read_log(std::string_view text, const std::string& name);
 
-// "skipped 12, first in line 17: the post-op eltwise_clip"
-std::string show_skipped(const LogRemark&);
-std::string show_simplified(const LogRemark&);
+// "12, first in line 17: the post-ops eltwise_clip:0:6"
+std::string show(const LogRemark&);
 
 }  // namespace convlab

@@ -78,14 +78,21 @@ Work work_of_log(const CommonOptions& o, const DeviceInfo& device) {
   Work work;
   work.about.emplace_back("log", fmt::format("{}, {}", name, summary(log)));
   say(fmt::format("{}: {}", name, summary(log)));
-  const auto tell = [&](const char* field, const std::string& what) {
-    say(fmt::format("{}: {}", name, what));
+  // A field for each word, since names of fields are unique.
+  const auto tell = [&](const char* word, const std::string& what) {
+    say(fmt::format("{}: {} {}", name, word, what));
+    const std::string field = fmt::format("log_{}", word);
+    for (auto& [known, value] : work.about)
+      if (known == field) {
+        value += "; " + what;
+        return;
+      }
     work.about.emplace_back(field, what);
   };
   if (log.only_prepared)
-    tell("log_runs", "no runs, only preparations: each counts as one run without a time");
-  for (const LogRemark& remark : log.skipped) tell("log_skipped", show_skipped(remark));
-  for (const LogRemark& remark : log.simplified) tell("log_simplified", show_simplified(remark));
+    tell("holds", "no runs, only preparations: each counts as one run without a time");
+  for (const LogRemark& remark : log.skipped) tell("skipped", show(remark));
+  for (const LogRemark& remark : log.simplified) tell("simplified", show(remark));
 
   std::int64_t untimed = 0, too_large = 0;
   for (const LoggedConv& conv : log.convs) {
@@ -97,12 +104,12 @@ Work work_of_log(const CommonOptions& o, const DeviceInfo& device) {
     work.items.push_back(item_of(conv));
   }
   if (untimed > 0)
-    tell("log_untimed", fmt::format("{} of convolutions whose times are incomplete: not compared",
-                                    counted(untimed, "run")));
+    tell("lacks", fmt::format("a time of some runs: {} of their rows are not compared",
+                              counted(untimed, "run")));
   if (too_large > 0)
-    tell("log_skipped", fmt::format("skipped {}: tensors and their reference need more than the "
-                                    "{} of this machine",
-                                    too_large, show_bytes(device.memory_bytes)));
+    tell("skipped", fmt::format("{}: tensors and their reference need more than the {} of this "
+                                "machine",
+                                too_large, show_bytes(device.memory_bytes)));
   if (work.items.empty())
     throw InputError(fmt::format("--from: '{}' holds nothing that fits into memory", name));
   const std::string kinds = kinds_of(work.items);

@@ -90,7 +90,10 @@ Cell chosen_runs(const LayerResult& layer) {
 }
 
 Report narrow_report(const TuneTable& table, bool with_config) {
-  const bool batches = has_batches(table);
+  // A text says its batch.
+  const bool batches =
+      has_batches(table) && std::any_of(table.layers.begin(), table.layers.end(),
+                                        [](const LayerResult& l) { return !l.layer.name.empty(); });
   const bool counts = std::any_of(table.layers.begin(), table.layers.end(),
                                   [](const LayerResult& l) { return l.layer.count != 1; });
   const std::string peer = peer_name(table);

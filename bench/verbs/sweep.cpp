@@ -82,10 +82,10 @@ LayerProblem base_of_log(CommonOptions& common) {
                         to_string(common.dtype), to_string(item.layer.problem.dtype())));
       if (item.layer.pass() == pass && (common.passes.empty() || common.passes.back() != pass))
         common.passes.push_back(pass);
-      if (!extras_of(item.layer.problem).empty())
-        say(fmt::format("sweep: {} without its {}", item.layer.text(),
-                        extras_of(item.layer.problem)));
     }
+  for (const TuneItem& item : work.items)
+    if (const std::string extras = extras_of(item.layer.problem); !extras.empty())
+      say(fmt::format("sweep: {} without its {}", first.text(), extras));
   return parse_layer(first.text());
 }
 
