@@ -138,6 +138,7 @@ void add_attributes(std::string_view text, ConvProblem& p, LogSink& sink) {
 
 }  // namespace
 
+// Templates of other lines, such as those of graphs, lack some of these columns.
 void OnednnReader::read_template(std::string_view names) {
   std::vector<std::string_view> columns = split(names, ',', most_fields);
   std::erase(columns, "timestamp");
@@ -184,7 +185,7 @@ bool OnednnReader::take(std::string_view line, LogSink& sink) {
   if (fields.empty()) return true;
   if (fields[0] == "info") {
     for (const std::string_view prefix : {"info,prim_template:", "info,template:"})
-      if (const std::size_t at = rest.find(prefix); at != rest.npos && component != "graph")
+      if (const std::size_t at = rest.find(prefix); at != rest.npos)
         read_template(rest.substr(at + prefix.size()));
     if (fields.size() > 1)
       for (const std::string_view product : {"oneDNN v", "DNNL v"})

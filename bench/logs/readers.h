@@ -43,7 +43,7 @@ class LogSink {
   static constexpr Run no_run = std::size_t(-1);
   // A problem that no convolution has is skipped.
   Run add(const ConvProblem&, bool transposed, std::optional<double> ms);
-  // The time of an untimed run, which became known later.
+  // The time of an untimed run, which became known later: once a run.
   void add_time(Run, double ms);
 
   void skip(const std::string& reason);

@@ -63,8 +63,9 @@ std::vector<TuneItem> items_of(const Group& group, const std::vector<SweepPoint>
 }
 
 // The one problem of a log. Its passes and type become those of the sweep.
-LayerProblem base_of_log(CommonOptions& common) {
+LayerProblem base_of_log(CommonOptions& common, Provenance& origin) {
   const Work work = resolve_work(common, open_device(common)->info());
+  origin.fields = work.about;
   const LayerProblem& first = work.items.front().layer;
   common.passes.clear();
   common.dtype = first.problem.dtype();
@@ -100,7 +101,7 @@ Sweep planned_sweep(const Options& o) {
   if (common.from.empty())
     sweep.base = naming("sweep", [&] { return parse_one_problem(common.targets.front()); });
   else
-    sweep.base = base_of_log(common);
+    sweep.base = base_of_log(common, sweep.provenance);
   if (o.axes.empty())
     throw InputError("sweep: nothing to vary: expected an axis, as in -a n=1:256:*2 or -a r=1,3,5");
   Problem& base = sweep.base.problem;
@@ -152,6 +153,7 @@ int run(const Options& o) {
   const std::size_t passes = sweep.passes.size();
   TuningPart progress{.items_before = 0, .items_total = sweep.layers.size()};
   std::string db = sweep.predicted ? "" : db_path(o.tuning.common);
+  const Provenance origin = sweep.provenance;
   bool interrupted = false, stored = true;
   for (Part& part : parts) {
     if (interrupted) break;
@@ -177,6 +179,7 @@ int run(const Options& o) {
       sweep.disturbances = outcome.table.disturbances;
     progress.items_before += part.items.size();
   }
+  for (const auto& field : origin.fields) sweep.provenance.fields.push_back(field);
   sweep.complete = !interrupted;
 
   const Format format = o.tuning.common.format;

@@ -101,9 +101,9 @@ TEST(Log, ReadsOnednn3WithTimestampsAndFormatVersion) {
 // The template says where columns stand.
 TEST(Log, FollowsOnednnsTemplate) {
   const ConvLog log = read_log(
-      "onednn_verbose,v1,primitive,info,template:operation,engine,primitive,problem_desc,"
+      "onednn_verbose,v1,primitive,info,template:timestamp,operation,engine,primitive,problem_desc,"
       "exec_time,prop_kind,memory_descriptors,attributes\n"
-      "12:00:01 worker onednn_verbose,v1,primitive,exec,cpu,convolution,"
+      "12:00:01 worker onednn_verbose,v1,17.5,primitive,exec,cpu,convolution,"
       "mb1ic8ih8oc8oh8kh3ph1,0.5,backward_data,src:f32::x wei:f32::x dst:f32::x,\n",
       "f");
   EXPECT_EQ(shown(log), (Lines{"mb1ic8ih8oc8oh8kh3ph1 bwd_d f32 x1 0.5 ms"}));
@@ -123,6 +123,20 @@ TEST(Log, ReadsRunsWithoutTimes) {
   EXPECT_EQ(log.convs[0].timed, 1);
   for (const std::string time : {",-1", ",nan", ",inf", ",1e300", ",x"})
     EXPECT_EQ(read_log(line(sizes, "", "forward_inference", time), "f").convs[0].timed, 0) << time;
+}
+
+// The last mask lacks the height: a row is added to each row.
+TEST(Log, TellsEpiloguesApart) {
+  const std::string sizes = "mb1ic8ih8oc8oh8kh3ph1";
+  const ConvLog log = read_log(line(sizes) + line(sizes, "attr-post-ops:eltwise_relu ") +
+                                   line(sizes, "attr-post-ops:binary_add:f32:14 ") +
+                                   line(sizes, "attr-post-ops:sum ") +
+                                   line(sizes, "attr-post-ops:binary_add:f32:10 "),
+                               "f");
+  EXPECT_EQ(shown(log), (Lines{"mb1ic8ih8oc8oh8kh3ph1 fwd f32 x1 1 ms",
+                               "mb1ic8ih8oc8oh8kh3ph1 fwd f32 relu x1 1 ms",
+                               "mb1ic8ih8oc8oh8kh3ph1 fwd f32 residual x2 2 ms"}));
+  EXPECT_EQ(log.skipped, (Remarks{{"the post-ops binary_add:f32:10", 1, 5}}));
 }
 
 TEST(Log, CountsPreparationsWhereNothingRan) {
