@@ -38,6 +38,12 @@ inline std::string_view matrix_unit(const DeviceInfo& device) {
   return unit == device.libraries.end() ? std::string_view{} : std::string_view{unit->second};
 }
 
+// Of products of bf16 tiles, for work estimates, whose peak is that of f32's multiply-adds. The
+// hardware reaches about 8 times that; the emulation is for tests.
+inline double split_efficiency(const DeviceInfo& device) {
+  return matrix_unit(device) == amx_unit ? 8 : 0.01;
+}
+
 inline void set_matrix_unit(DeviceInfo& device) {
   device.libraries.erase(matrix_unit_key);
   if (std::string unit = matrix_unit(device.isa); !unit.empty())

@@ -187,11 +187,6 @@ class SplitPlan : public ConvPlan {
 
 }  // namespace
 
-double split_efficiency(const DeviceInfo& device) {
-  // The hardware's products reach about 8 times f32's peak; the emulation is for tests.
-  return matrix_unit(device) == amx_unit ? 8 : 0.01;
-}
-
 std::vector<Config> split_configs(const ConvProblem& p, const DeviceInfo& device) {
   if (matrix_unit(device).empty() || p.dtype != DType::f32 || !is_blocked(p.x_layout) ||
       !is_blocked(p.y_layout))

@@ -1,12 +1,6 @@
 // implicit_gemm by bf16 products of matrix tiles: forward and backward_data, and what they share
 // with backward_filter (split_filter.h). Internal.
-//
-// An f32 value is the sum of two or three bf16 terms, each the rounded rest of those before:
-// a = a1 + a2 (+ a3). Of the products of terms only those down to the wanted size are added:
-//   bf16x3: a1 b1 + a1 b2 + a2 b1                      the others are below 2^-16 of a b
-//   bf16x6: ... + a1 b3 + a2 b2 + a3 b1                below 2^-24
-// (Henry, Tang & Heinecke 2019, arXiv:1904.06376). The sums are f32. An infinite value becomes NaN,
-// and so does one that rounds to infinity: its rest is infinite.
+// Terms and tiles: kernels_cpu/amx/terms.h.
 //
 // Tiles have 16 rows (pixels) and 32 steps of depth, which here runs over (tap, channel). Threads,
 // blocks and panels are those of PixelGemm, with panels of 32 output channels. A block's rows are
@@ -19,11 +13,11 @@
 #include <vector>
 
 #include "conv/types/math_type.h"
+#include "kernels_cpu/amx/terms.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cpu {
 
-inline constexpr std::int64_t tile_rows = 16, tile_depth = 32, tile_bytes = 1024;
 inline constexpr std::int64_t split_panel_cols = 32;
 
 struct SplitGemm {
@@ -31,8 +25,8 @@ struct SplitGemm {
   MathType math = MathType::bf16x3;
   std::int64_t chunk_steps = 0;  // tiles of depth at a time, so that a block's rows stay in L2
 
-  std::int64_t terms() const { return math == MathType::bf16x6 ? 3 : 2; }
-  std::int64_t products() const { return math == MathType::bf16x6 ? 6 : 3; }
+  std::int64_t terms() const { return terms_of(math); }
+  std::int64_t products() const { return products_of(math); }
   std::int64_t channel_blocks() const {
     return pixels.in.padded_c() / channel_block(pixels.in.layout);
   }
@@ -63,8 +57,6 @@ bool is_split(const Config&);
 // Throws InputError for a config that is not one of theirs.
 std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem&, const Config&, const DeviceInfo&);
 WorkEstimate work_split(const ConvProblem&, const Config&, const DeviceInfo&);
-// Of the products: the peak is that of f32's multiply-adds.
-double split_efficiency(const DeviceInfo&);
 
 // One thread's part; `packed` is in bytes / 4.
 void run_split_amx(const SplitGemm&, const PixelOperands<float>&, std::byte* workspace,

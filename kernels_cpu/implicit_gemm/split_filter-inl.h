@@ -18,10 +18,10 @@
 #include <limits>
 
 #include "kernels_cpu/amx/line.h"
+#include "kernels_cpu/amx/products-inl.h"
 #include "kernels_cpu/implicit_gemm/pixel_rows.h"
 #include "kernels_cpu/implicit_gemm/split.h"
 #include "kernels_cpu/implicit_gemm/split_filter.h"
-#include "kernels_cpu/implicit_gemm/split_products-inl.h"
 #include "kernels_cpu/implicit_gemm/split_scratch.h"
 
 namespace convlab::cpu {
@@ -239,7 +239,7 @@ class SplitFilterUnit {
     Split<kRowTiles, kColTiles>(0);
     for (std::int64_t step = 0; step < steps_; ++step, a += kStepA, b += kStepB) {
       if (step + 1 < steps_) Split<kRowTiles, kColTiles>(step + 1);
-      MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles_, a, a_tile(), b);
+      MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles_, a, a_tile(), tile_bytes, b);
     }
     PutSums<0>(sums);
     if constexpr (kColTiles == 2) PutSums<1>(sums + tile_sums);

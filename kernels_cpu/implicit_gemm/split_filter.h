@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "conv/types/math_type.h"
+#include "kernels_cpu/amx/terms.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
@@ -37,8 +38,8 @@ struct SplitFilterGemm {
   std::int64_t k_splits = 1, c_splits = 1, parts = 1;
   std::int64_t threads = 1;
 
-  std::int64_t terms() const { return math == MathType::bf16x6 ? 3 : 2; }
-  std::int64_t products() const { return math == MathType::bf16x6 ? 6 : 3; }
+  std::int64_t terms() const { return terms_of(math); }
+  std::int64_t products() const { return products_of(math); }
   std::int64_t groups() const { return pixels.groups; }
   std::int64_t k() const { return pixels.out.c; }  // of a group
   std::int64_t c() const { return pixels.in.c; }

@@ -16,9 +16,9 @@
 #include <cstdint>
 
 #include "kernels_cpu/amx/line.h"
+#include "kernels_cpu/amx/products-inl.h"
 #include "kernels_cpu/implicit_gemm/pixel_rows.h"
 #include "kernels_cpu/implicit_gemm/split.h"
-#include "kernels_cpu/implicit_gemm/split_products-inl.h"
 #include "kernels_cpu/implicit_gemm/split_scratch.h"
 
 namespace convlab::cpu {
@@ -195,7 +195,7 @@ HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob& job,
     }
     for (std::int64_t i = 0; i < job.prefetch_lines; ++i, prefetch += 64)
       __builtin_prefetch(prefetch, 0, 2);
-    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles, a, job.a_tile, b);
+    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles, a, job.a_tile, tile_bytes, b);
   }
   if constexpr (kBlock == tile_rows) {
     // Rows that are neighbours and take no epilogue go where they belong, without a detour.

@@ -1,4 +1,4 @@
-// The products of terms of one step of depth, for a policy of tiles. See split.h.
+// The products of terms of one step of depth, for a policy of tiles. See terms.h.
 //
 // Included once by each of the files that compile it, with its instruction set in force.
 #pragma once
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels_cpu/implicit_gemm/split.h"
+#include "kernels_cpu/amx/terms.h"
 
 namespace convlab::cpu {
 
@@ -25,13 +25,15 @@ inline constexpr TermPair kProducts<3>[] = {{2, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 
 // The registers: sums 0 to 3, two tiles of A, two tiles of B.
 constexpr int kTileA = 4, kTileB = 6;
 
+// The tiles of rows of A lie a_tile bytes apart, its terms a_term bytes. B is [term][tile of
+// columns]. A row of A takes 64 bytes.
 template <class Tiles, int kTerms, int kRowTiles, int kColTiles, int kProduct = 0>
 HWY_INLINE void MultiplyStep(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_tile,
-                             const std::byte* b) {
+                             std::ptrdiff_t a_term, const std::byte* b) {
   constexpr TermPair now = kProducts<kTerms>[kProduct];
   constexpr TermPair before =
       kProduct == 0 ? TermPair{-1, -1} : kProducts<kTerms>[std::max(kProduct, 1) - 1];
-  const std::byte* const from_a = a + now.a * tile_bytes;
+  const std::byte* const from_a = a + now.a * a_term;
   const std::byte* const from_b = b + now.b * kColTiles * tile_bytes;
   if constexpr (now.b != before.b) tiles.template load<kTileB>(from_b, 64);
   if constexpr (now.a != before.a) tiles.template load<kTileA>(from_a, 64);
@@ -46,7 +48,7 @@ HWY_INLINE void MultiplyStep(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_
     if constexpr (kColTiles == 2) tiles.template multiply_add<3, kTileA + 1, kTileB + 1>();
   }
   if constexpr (kProduct + 1 < (kTerms == 3 ? 6 : 3))
-    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles, kProduct + 1>(tiles, a, a_tile, b);
+    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles, kProduct + 1>(tiles, a, a_tile, a_term, b);
 }
 
 }  // namespace convlab::cpu
