@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "conv/error.h"
+#include "conv/types/expected_error.h"
 #include "conv/types/math_type.h"
 
 namespace convlab {
@@ -42,7 +43,7 @@ void KnownErrors::apply(std::vector<Candidate>& candidates, double max_error) co
   for (Candidate& c : candidates) {
     const auto known = worst_.find(arithmetic(c));
     const bool is_known = known != worst_.end();
-    const double error = is_known ? known->second : expected_error(math_type(c.config));
+    const double error = is_known ? known->second : expected_error(c.config);
     if (c.status != Status::ok || !c.predicted || error <= max_error) continue;
     c.status = Status::inaccurate;
     c.rel_error = error;

@@ -259,17 +259,19 @@ void MultiplyItems(const Spec& s, const Real* packed, Range panels, Range items,
   }
 }
 
-// The transforms of F(tile, r), one size each.
+// The steps of F(tile, r), one size each.
 template <class Real>
-struct ForwardTransforms {
+struct ForwardSteps {
   void (*input)(const Spec&, const Real* in, Real* v, Range block, Range items);
+  void (*multiply)(const Spec&, const Real* packed, Range panels, Range items, const Real* v,
+                   std::int64_t tiles, Real* m);
   void (*output)(const Spec&, const WinogradOperandsOf<Real>&, const Real* m, Range panels,
                  Range block, Range items);
 };
 template <class Real, int M, int R>
-ForwardTransforms<Real> ForwardTransformsOf(const Geometry& g) {
+ForwardSteps<Real> ForwardStepsOf(const Geometry& g) {
   using Code = Transforms<M, R, ScaledSide::filter>;
-  return {InputTransform<Real, typename Code::Input, M, R>(g),
+  return {InputTransform<Real, typename Code::Input, M, R>(g), MultiplyItems<Real>,
           OutputTransform<Real, typename Code::Output, R>(g)};
 }
 
@@ -279,7 +281,7 @@ template <class Real>
 struct ForwardPart {
   const Spec& s;
   const WinogradOperandsOf<Real>& data;
-  const ForwardTransforms<Real>& transforms;
+  const ForwardSteps<Real>& steps;
   std::int64_t thread;
   Team team;
   Range panels, items;
@@ -291,17 +293,17 @@ struct ForwardPart {
     Real* const m = s.buffers.m.of(data.workspace, thread);
     {
       const PhaseScope scope(data.recorder, kInputTransform);
-      transforms.input(s, data.in, v, block, team.Share(g.in_blocks() * tiles));
+      steps.input(s, data.in, v, block, team.Share(s.input_groups() * tiles));
     }
     team.Barrier();
     {
       const PhaseScope scope(data.recorder, kProduct);
-      MultiplyItems(s, data.packed, panels, items, v, tiles, m);
+      steps.multiply(s, data.packed, panels, items, v, tiles, m);
     }
     team.Barrier();
     const PhaseScope scope(data.recorder, kOutputTransform);
-    transforms.output(s, data, m, panels, block,
-                      team.Share(g.out_grid.phases * panels.size() * kTileVecsOf<Real> * tiles));
+    steps.output(s, data, m, panels, block,
+                 team.Share(g.out_grid.phases * panels.size() * kTileVecsOf<Real> * tiles));
   }
   void RunAllBlocks() const {
     const std::int64_t tiles = s.geometry.tiles();
@@ -312,10 +314,10 @@ struct ForwardPart {
 
 template <class Real>
 void ForwardByPrivateBlocks(const Spec& s, const WinogradOperandsOf<Real>& data,
-                            const ForwardTransforms<Real>& transforms, Team team) {
+                            const ForwardSteps<Real>& steps, Team team) {
   const Geometry& g = s.geometry;
   const Range panels{0, g.phase_panels()}, items{0, g.points() * g.out_panels()};
-  const ForwardPart<Real> part{s, data, transforms, team.rank, Team{}, panels, items};
+  const ForwardPart<Real> part{s, data, steps, team.rank, Team{}, panels, items};
   for (Range block = data.tiles->take(team.rank, s.block_tiles); block.size() > 0;
        block = data.tiles->take(team.rank, s.block_tiles))
     part.RunBlock(block);
@@ -323,22 +325,21 @@ void ForwardByPrivateBlocks(const Spec& s, const WinogradOperandsOf<Real>& data,
 
 template <class Real>
 void ForwardBySharedBlocks(const Spec& s, const WinogradOperandsOf<Real>& data,
-                           const ForwardTransforms<Real>& transforms, Team team) {
+                           const ForwardSteps<Real>& steps, Team team) {
   const Geometry& g = s.geometry;
   const Range own = team.Share(g.product_parts());
   const Range items{g.item_after(own.begin), g.item_after(own.end)};
-  ForwardPart<Real>{s, data, transforms, team.rank, team, {0, g.phase_panels()}, items}
-      .RunAllBlocks();
+  ForwardPart<Real>{s, data, steps, team.rank, team, {0, g.phase_panels()}, items}.RunAllBlocks();
 }
 
 template <class Real>
 void ForwardByPrivatePanels(const Spec& s, const WinogradOperandsOf<Real>& data,
-                            const ForwardTransforms<Real>& transforms, Team team) {
+                            const ForwardSteps<Real>& steps, Team team) {
   const Geometry& g = s.geometry;
   const Range panels = team.Share(g.phase_panels());
   if (panels.size() == 0) return;
   const Range items{0, g.points() * g.out_grid.phases * panels.size()};
-  ForwardPart<Real>{s, data, transforms, team.rank, Team{}, panels, items}.RunAllBlocks();
+  ForwardPart<Real>{s, data, steps, team.rank, Team{}, panels, items}.RunAllBlocks();
 }
 
 // Packs items [panel][channel block] of a stride phase. Neighbouring points lie a large power of
@@ -386,7 +387,7 @@ void ForwardUnpacked(const Spec& s, const WinogradOperandsOf<Real>& data, Team e
                      Team team) {
   const Geometry& g = s.geometry;
   const WinogradBuffers& b = s.buffers;
-  const ForwardTransforms<Real> transforms = ForwardTransformsOf<Real, M, R>(g);
+  const ForwardSteps<Real> steps = ForwardStepsOf<Real, M, R>(s.geometry);
   const Range all{0, g.tiles()};
   Real* const v = b.v.of(data.workspace, everybody.rank);
   Real* const u = b.filter.of(data.workspace, everybody.rank);
@@ -394,7 +395,7 @@ void ForwardUnpacked(const Spec& s, const WinogradOperandsOf<Real>& data, Team e
   Real* const m = b.m.of(data.workspace, everybody.rank);
   {
     const PhaseScope scope(data.recorder, kInputTransform);
-    transforms.input(s, data.in, v, all, team.Share(g.in_blocks() * all.size()));
+    steps.input(s, data.in, v, all, team.Share(g.in_blocks() * all.size()));
   }
   team.Barrier();
   const Taps<R> taps(g);
@@ -446,8 +447,8 @@ void ForwardUnpacked(const Spec& s, const WinogradOperandsOf<Real>& data, Team e
         run_chunk(panel, first, blocks, phase);
     }
     const PhaseScope scope(data.recorder, kOutputTransform);
-    transforms.output(s, data, m, {panel, panel + 1}, all,
-                      {0, g.out_grid.phases * kTileVecsOf<Real> * tiles});
+    steps.output(s, data, m, {panel, panel + 1}, all,
+                 {0, g.out_grid.phases * kTileVecsOf<Real> * tiles});
   }
 }
 
@@ -483,18 +484,30 @@ void ForEachPart(const Spec& s, Team team, F&& f) {
   for (std::int64_t part = team.rank; part < s.threads; part += team.size) f(Team{part, s.threads});
 }
 
-template <class Real, int M, int R>
-void RunForward(const Spec& s, const WinogradOperandsOf<Real>& data, Team team) {
-  const ForwardTransforms<Real> transforms = ForwardTransformsOf<Real, M, R>(s.geometry);
+// Forward with a packed filter.
+template <class Real>
+void ForwardPacked(const Spec& s, const WinogradOperandsOf<Real>& data,
+                   const ForwardSteps<Real>& steps, Team team) {
   switch (s.schedule) {
     case WinogradSchedule::private_blocks:
-      ForwardByPrivateBlocks(s, data, transforms, team);
-      break;
+      return ForwardByPrivateBlocks(s, data, steps, team);
     case WinogradSchedule::shared_blocks:
-      ForwardBySharedBlocks(s, data, transforms, team);
-      break;
+      return ForwardBySharedBlocks(s, data, steps, team);
     case WinogradSchedule::private_panels:
-      ForEachPart(s, team, [&](Team part) { ForwardByPrivatePanels(s, data, transforms, part); });
+      return ForEachPart(s, team, [&](Team part) { ForwardByPrivatePanels(s, data, steps, part); });
+    case WinogradSchedule::unpacked_shared:
+    case WinogradSchedule::unpacked_private:
+      return;  // those pack nothing
+  }
+}
+
+template <class Real, int M, int R>
+void RunForward(const Spec& s, const WinogradOperandsOf<Real>& data, Team team) {
+  switch (s.schedule) {
+    case WinogradSchedule::private_blocks:
+    case WinogradSchedule::shared_blocks:
+    case WinogradSchedule::private_panels:
+      ForwardPacked(s, data, ForwardStepsOf<Real, M, R>(s.geometry), team);
       break;
     case WinogradSchedule::unpacked_shared:
       ForwardUnpacked<Real, M, R>(s, data, team, team);

@@ -124,27 +124,44 @@ HWY_INLINE void Nested(const Load& load, const Store& store) {
   }
 }
 
+// A X for the columns of a run of tiles: load(c, x) gives column c.
+template <class Real, class Code, int kMost>
+struct RunColumns {
+  static constexpr int I = Code::outputs, J = Code::inputs;
+  alignas(64) Real half[kMost][I][kLanesOf<Real>];
+
+  template <class Load>
+  HWY_INLINE void Fill(int columns, const Load& load) {
+    for (int c = 0; c < columns; ++c) {
+      VecOf<Real> x[J], y[I];
+      load(c, x);
+      Code::Apply(x, y);
+      HWY_UNROLL(8)
+      for (int i = 0; i < I; ++i) hn::Store(y[i], TagOf<Real>(), half[c][i]);
+    }
+  }
+  // Row i of Y, of the tile whose X begins at this column.
+  HWY_INLINE void Row(int column, int i, VecOf<Real>* y) const {
+    VecOf<Real> x[J];
+    HWY_UNROLL(8)
+    for (int c = 0; c < J; ++c) x[c] = hn::Load(TagOf<Real>(), half[column + c][i]);
+    Code::Apply(x, y);
+  }
+};
+
 // The same for a run of `count` tiles, at most kMost, whose X begin kStep columns apart. A column
 // that two tiles share is multiplied by A once, and memory is read along its lines. load(c, x)
 // gives column c of the run, store(tile, i, y) takes row i of Y. It too goes along the tiles, since
 // the T^2 lines of a single tile lie in as many pages.
 template <class Real, class Code, int kStep, int kMost, class Load, class Store>
 HWY_INLINE void NestedRun(int count, const Load& load, const Store& store) {
-  constexpr int I = Code::outputs, J = Code::inputs;
-  alignas(64) Real half[kMost * kStep + J - kStep][I][kLanesOf<Real>];  // A X
-  for (int c = 0; c < count * kStep + J - kStep; ++c) {
-    VecOf<Real> x[J], y[I];
-    load(c, x);
-    Code::Apply(x, y);
-    HWY_UNROLL(8)
-    for (int i = 0; i < I; ++i) hn::Store(y[i], TagOf<Real>(), half[c][i]);
-  }
+  constexpr int I = Code::outputs, kMore = Code::inputs - kStep;
+  RunColumns<Real, Code, kMost * kStep + kMore> run;
+  run.Fill(count * kStep + kMore, load);
   for (int i = 0; i < I; ++i)
     for (int tile = 0; tile < count; ++tile) {
-      VecOf<Real> x[J], y[I];
-      HWY_UNROLL(8)
-      for (int c = 0; c < J; ++c) x[c] = hn::Load(TagOf<Real>(), half[tile * kStep + c][i]);
-      Code::Apply(x, y);
+      VecOf<Real> y[I];
+      run.Row(tile * kStep, i, y);
       store(tile, i, y);
     }
 }

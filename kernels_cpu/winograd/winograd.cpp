@@ -11,6 +11,8 @@
 // taps, and of one where the filter has three. In a first layer, whose channels are few, the stride
 // folds into them (winograd.h); the forward of 3x3 with stride 1 is winograd_1d.cpp's in f32.
 //
+// With math=bf16x3 or bf16x6 the product of 3x3 filters of stride 1 is by bf16 tiles (split.h).
+//
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). How threads share out blocks and filters
 // is the schedule (WinogradSchedule).
@@ -23,13 +25,16 @@
 #include <initializer_list>
 #include <map>
 #include <tuple>
+#include <type_traits>
 
 #include "conv/error.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/groups.h"
+#include "kernels_cpu/winograd/split.h"
 
 namespace convlab::cpu {
 namespace {
@@ -213,8 +218,13 @@ void set_buffers(WinogradSpec& s) {
   const bool backward_filter = g.pass == Pass::backward_filter;
   WinogradBuffers& b = s.buffers;
   b.padded_tiles = s.block_tiles | 1;
-  b.v_point = (g.in_blocks() * b.padded_tiles | 1) * shape.block;
-  b.v.size = round_up(points * b.v_point, line);
+  if (s.splits()) {
+    b.v_point = (s.split_steps() * s.terms() * b.padded_tiles | 1) * line;
+    b.v.size = points * b.v_point + tile_rows * line;  // a tile of few rows reads on
+  } else {
+    b.v_point = (g.in_blocks() * b.padded_tiles | 1) * shape.block;
+    b.v.size = round_up(points * b.v_point, line);
+  }
 
   b.phase_chunks = ceil_div(g.phase_blocks(), s.chunk_blocks);
   b.panel_chunks = g.in_grid.phases * b.phase_chunks;
@@ -232,9 +242,14 @@ void set_buffers(WinogradSpec& s) {
   const std::int64_t m = points * b.m_point;
   b.m.size = round_up(overlays_m(s) ? std::max(b.m_point, m - (points - 1) * b.v_point) : m, line);
 
-  b.packed_panel = g.in_blocks() * shape.block * shape.cols;
+  const auto packed = [&](std::int64_t columns) {  // of a panel
+    return s.splits() ? s.split_steps() * s.terms() * ceil_div(columns, tile_rows) * tile_bytes /
+                            g.element()
+                      : g.in_blocks() * shape.block * columns;
+  };
+  b.packed_panel = packed(shape.cols);
   b.packed_point = (g.out_panels() - 1) * b.packed_panel +  // the last panel ends with its columns
-                   g.in_blocks() * shape.block * s.packed_columns(g.phase_panels() - 1);
+                   packed(s.packed_columns(g.phase_panels() - 1));
   if (packs_filter(s.schedule) && !backward_filter) b.packed = points * b.packed_point;
   if (!packs_filter(s.schedule)) {
     b.filter_point = (s.chunk_blocks * shape.block + 1) * shape.cols;
@@ -268,11 +283,13 @@ void set_buffers(WinogradSpec& s) {
                      (!backward_filter || s.final_sums);
 }
 
-WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, std::int64_t block_tiles,
-                     const DeviceInfo& device) {
+WinogradSpec spec_of(const WinogradGeometry& g, WinogradSchedule schedule, MathType math,
+                     std::int64_t block_tiles, const DeviceInfo& device) {
   WinogradSpec s;
   s.geometry = g;
   s.schedule = schedule;
+  s.math = math;
+  s.multiply_split = matrix_unit(device) == amx_unit ? multiply_split_amx : multiply_split_emulated;
   s.threads = device.threads;
   s.block_tiles = block_tiles;
   // Longer sums err more.
@@ -320,24 +337,44 @@ std::int64_t block_bytes(const WinogradSpec& s, const DeviceInfo& device) {
 }
 
 // How many tiles to transform at a time.
-std::int64_t default_block(const WinogradGeometry& g, WinogradSchedule schedule,
+std::int64_t default_block(const WinogradGeometry& g, WinogradSchedule schedule, MathType math,
                            const DeviceInfo& device) {
-  const WinogradSpec all = spec_of(g, schedule, g.tiles(), device);  // in one block
+  const WinogradSpec all = spec_of(g, schedule, math, g.tiles(), device);  // in one block
   if (!packs_filter(schedule) ||
       (all.final_sums && g.element() * all.buffers.workspace <= most_workspace(g, device)))
     return g.tiles();
-  const std::int64_t in_c = g.in_blocks() * g.register_tile.block,
-                     out_c = all.panels_at_once() * g.register_tile.cols;
-  const std::int64_t tile_bytes =
+  const std::int64_t in_c = all.v_channels(), out_c = all.panels_at_once() * g.register_tile.cols;
+  const std::int64_t bytes_of_tile =
       g.element() * g.points() * (overlays_m(all) ? std::max(in_c, out_c) : in_c + out_c);
   const std::int64_t tiles = ceil_div(g.tiles(), sees_all_tiles(schedule) ? 1 : all.threads);
-  const std::int64_t row_tile = g.register_tile.rows;
+  const std::int64_t row_tile = all.splits() ? 2 * tile_rows : g.register_tile.rows;
   const std::int64_t fit =
-      std::max<std::int64_t>(block_bytes(all, device) / tile_bytes / row_tile, 1) * row_tile;
+      std::max<std::int64_t>(block_bytes(all, device) / bytes_of_tile / row_tile, 1) * row_tile;
   const bool nearest = sees_all_tiles(schedule) && g.pass != Pass::backward_filter;
   const std::int64_t blocks =
       std::max<std::int64_t>(nearest ? (tiles + fit / 2) / fit : ceil_div(tiles, fit), 1);
   return std::min(round_up(ceil_div(tiles, blocks), row_tile), tiles);
+}
+
+// Products of tiles outrun L3, from which a filter that does not fit in L2 comes once a block.
+// There they take less time with blocks that exceed L2 themselves, of which V and M cross its
+// border once.
+std::int64_t large_block(const WinogradSpec& s, const DeviceInfo& device) {
+  const WinogradGeometry& g = s.geometry;
+  const std::int64_t tiles = ceil_div(g.tiles(), sees_all_tiles(s.schedule) ? 1 : s.threads);
+  if (!s.splits() || shares_v(s.schedule) || g.element() * s.buffers.packed < device.l2_bytes)
+    return s.block_tiles;
+  const std::int64_t bytes = std::min(7 * device.l2_bytes / 2, device.l3_bytes / s.threads / 2);
+  const std::int64_t unit = 2 * tile_rows;
+  const std::int64_t fit =
+      std::max(bytes / (g.element() * g.points() * s.v_channels()) / unit, std::int64_t{1}) * unit;
+  return std::min(round_up(ceil_div(tiles, ceil_div(tiles, fit)), unit), g.tiles());
+}
+
+// Products of bf16 terms: of a filter that is packed, in one grid of pixels.
+bool may_split(const WinogradGeometry& g) {
+  return g.dtype == DType::f32 && g.r == 3 && g.pass != Pass::backward_filter && !g.fold &&
+         !g.polyphase();
 }
 
 // The unpacked schedules: backward_filter packs nothing anyway, and a first layer's filter is
@@ -367,7 +404,21 @@ WinogradSpec plan_spec(const ConvProblem& p, const Config& config, const DeviceI
     throw InputError(fmt::format("winograd's schedule={} has no block: it takes all tiles",
                                  config.choice("schedule")));
   }
-  WinogradSpec s = spec_of(g, schedule, block, device);
+  const MathType math = math_type(config);
+  if (config.has("math")) {
+    if (!multiplies_bf16(math))
+      throw InputError(
+          fmt::format("winograd's math={}: expected bf16x3 or bf16x6", config.choice("math")));
+    if (!may_split(g) || !packs_filter(schedule))
+      throw InputError(
+          fmt::format("winograd's math={}: expected fwd or bwd_d of 3x3 filters with stride 1 in "
+                      "f32, packed",
+                      config.choice("math")));
+    if (matrix_unit(device).empty())
+      throw EnvironmentError(
+          fmt::format("winograd: math={} takes a matrix unit", config.choice("math")));
+  }
+  WinogradSpec s = spec_of(g, schedule, math, block, device);
   s.non_temporal_stores = stores_non_temporal(config);
   return s;
 }
@@ -377,6 +428,7 @@ Config config_of(const WinogradSpec& s) {
                 {"schedule", std::string(winograd_schedules[std::size_t(s.schedule)])}};
   if (packs_filter(s.schedule)) config.set("block", s.block_tiles);
   if (s.non_temporal_stores) config.set("stores", "nontemporal");
+  if (s.splits()) return with_math(std::move(config), DType::f32, s.math);
   return config;
 }
 
@@ -400,9 +452,10 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
   const double tiles = double(g.tiles()), points = double(g.points());
   const double in_c = double(g.in_blocks() * g.register_tile.block),
                out_c = double(g.out_panels() * g.register_tile.cols);
-  const double v_bytes = element * tiles * points * in_c,
+  const double v_bytes = element * tiles * points * double(s.v_channels()),
                m_bytes = element * tiles * points * out_c;
-  const double filter_bytes = element * points * in_c * out_c;  // packed, or sums
+  // Packed, or sums.
+  const double filter_bytes = element * points * double(s.v_channels()) * out_c;
   const double columns = double(g.columns());
   const std::int64_t last_panel = g.phase_panels() - 1;
   const double multiplied_columns = double(
@@ -430,6 +483,13 @@ WorkEstimate work_of(const WinogradSpec& s, const DeviceInfo& device) {
   PhaseWork product{.name = "product",
                     .flops = 2 * products * multiplied_c * multiplied_columns,
                     .efficiency = 0.62};
+  if (s.splits()) {
+    // A split takes about six operations a term.
+    input.flops += tiles * points * in_c * double(6 * s.terms());
+    product.flops = double(products_of(s.math)) * 2 * points *
+                    double(round_up(g.tiles(), tile_rows) * s.split_steps() * tile_depth) * columns;
+    product.efficiency = split_efficiency(device);
+  }
   PhaseWork output{.name = "output_transform", .efficiency = 0.2};
   if (!block_fits) {
     input.bytes_written += v_bytes;
@@ -505,8 +565,12 @@ class WinogradPlan : public ConvPlan {
   void pack_filter_of(ConstSpan w, Span packed) const {
     Real* const to = reinterpret_cast<Real*>(packed.data());
     for_each_group([&](std::int64_t group, std::int64_t, std::int64_t rank, std::int64_t size) {
-      winograd_pack(spec_, FilterViewOf<Real>(problem_, w.data(), group),
-                    to + group * spec_.buffers.packed, rank, size);
+      const FilterViewOf<Real> filter(problem_, w.data(), group);
+      Real* const own = to + group * spec_.buffers.packed;
+      if constexpr (std::is_same_v<Real, float>) {
+        if (spec_.splits()) return winograd_pack_split(spec_, filter, own, rank, size);
+      }
+      winograd_pack(spec_, filter, own, rank, size);
     });
   }
 
@@ -522,6 +586,9 @@ class WinogradPlan : public ConvPlan {
           const FilterViewOf<Real> filter(problem_, args.w, group);
           if (!packs_filter(spec_.schedule)) own.filter = &filter;
           own.tiles = &tiles[std::size_t(group)];
+          if constexpr (std::is_same_v<Real, float>) {
+            if (spec_.splits()) return winograd_run_split(spec_, own, rank, size);
+          }
           winograd_run(spec_, own, rank, size);
         });
   }
@@ -572,7 +639,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 28,
+                               .version = 29,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5, also dilated; 3x3 and "
                                    "4x4 of stride 2; strided first layers",
@@ -631,34 +698,50 @@ class Winograd : public ConvAlgo {
     const DeviceInfo machine =
         GroupTeams(p.groups, device.info().threads).device_of_team(device.info());
     std::vector<Candidate> ranked;
-    for (const std::int64_t tile : tile_sizes(p)) {
-      const WinogradGeometry g = geometry_of(p, tile);
+    const auto rank_spec = [&](WinogradSpec s, bool large) {
+      ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
+      const WinogradGeometry& g = s.geometry;
+      if (!stores_whole_lines(g) || p.accumulate ||
+          !exceeds_caches(g.groups * g.element() * g.out.elements(), machine))
+        return;
+      s.non_temporal_stores = true;
+      ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
+    };
+    const auto rank = [&](const WinogradGeometry& g, MathType math) {
       for (std::size_t i = 0; i < winograd_schedules.size(); ++i) {
         const auto schedule = WinogradSchedule(i);
-        if (!allows(g, schedule)) continue;
+        if (!allows(g, schedule) || (math != MathType::f32 && !packs_filter(schedule))) continue;
         if (repeats_transform(schedule) && machine.threads == 1) continue;
-        WinogradSpec s = spec_of(g, schedule, default_block(g, schedule, machine), machine);
+        const WinogradSpec s =
+            spec_of(g, schedule, math, default_block(g, schedule, math, machine), machine);
         // V of all tiles is read again for each panel, from L3 if not from L2.
         const std::int64_t v_bytes = g.element() * s.buffers.v.size * v_copies(s);
         if (!packs_filter(schedule) && v_bytes > machine.l3_bytes / 2) continue;
         const bool large = p.pass == Pass::backward_filter &&
                            g.element() * s.buffers.workspace > most_workspace(g, machine);
-        ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
-        if (!stores_whole_lines(g) || p.accumulate ||
-            !exceeds_caches(g.groups * g.element() * g.out.elements(), machine))
-          continue;
-        s.non_temporal_stores = true;
-        ranked.push_back({large, ranking_cost(work_of(s, machine), p.dtype), s});
+        rank_spec(s, large);
+        if (const std::int64_t block = large_block(s, machine); block > s.block_tiles)
+          rank_spec(spec_of(g, schedule, math, block, machine), large);
       }
+    };
+    for (const std::int64_t tile : tile_sizes(p)) {
+      const WinogradGeometry g = geometry_of(p, tile);
+      rank(g, MathType::f32);
+      if (matrix_unit(machine).empty() || !may_split(g)) continue;
+      if (tile <= 4) rank(g, MathType::bf16x3);
+      if (tile >= 4) rank(g, MathType::bf16x6);
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.large, a.cost) < std::tie(b.large, b.cost);
+      return std::tuple(a.spec.math, a.large, a.cost) < std::tuple(b.spec.math, b.large, b.cost);
     });
     std::vector<Config> configs;
-    std::map<bool, double> best;  // by whether V is shared
+    std::map<std::tuple<MathType, std::int64_t, bool>, double> best;
     for (const auto& [large, cost, spec] : ranked) {
       if (large != ranked.front().large) break;
-      const double least = best.try_emplace(shares_v(spec.schedule), cost).first->second;
+      // An error limit may leave only one of the tile sizes of bf16x3.
+      const std::int64_t tile = spec.math == MathType::bf16x3 ? spec.geometry.tile : 0;
+      const double least =
+          best.try_emplace({spec.math, tile, shares_v(spec.schedule)}, cost).first->second;
       if (cost < 1.5 * least) configs.push_back(config_of(spec));
     }
     return configs;
@@ -677,9 +760,9 @@ class Winograd : public ConvAlgo {
     const GroupTeams teams(p.groups, device.info().threads);
     WinogradSpec spec = plan_spec(p, config, teams.device_of_team(device.info()));
     if (stores_whole_lines(spec.geometry))
-      config.require_only({"tile", "schedule", "block", "stores"});
+      config.require_only({"tile", "schedule", "block", "stores", "math"});
     else
-      config.require_only({"tile", "schedule", "block"});
+      config.require_only({"tile", "schedule", "block", "math"});
     return std::make_unique<WinogradPlan>(p, std::move(spec), teams);
   }
 };

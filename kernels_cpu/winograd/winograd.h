@@ -23,6 +23,8 @@
 #include <utility>
 
 #include "conv/algo.h"
+#include "conv/types/math_type.h"
+#include "kernels_cpu/amx/terms.h"
 #include "kernels_cpu/device/work_shares.h"
 #include "kernels_cpu/epilogue.h"
 #include "kernels_cpu/gemm/filter_block.h"
@@ -229,6 +231,10 @@ struct WinogradBuffers {
   std::int64_t phase_chunks = 0, panel_chunks = 0;  // chunks of a stride phase, of a panel
 };
 
+struct SplitProducts;
+struct SplitProduct;
+using MultiplySplit = void (*)(const SplitProducts&, const SplitProduct* items, std::int64_t count);
+
 // The state of one plan. Only spec_of in winograd.cpp makes one.
 struct WinogradSpec {
   WinogradGeometry geometry;
@@ -244,10 +250,27 @@ struct WinogradSpec {
   // while they are in cache.
   bool final_sums = false;
   WinogradBuffers buffers;
+  MathType math = MathType::f32;  // of the product: see split.h
+  MultiplySplit multiply_split = nullptr;
+
+  bool splits() const { return math != MathType::f32; }
+  std::int64_t terms() const { return terms_of(math); }
+  // Steps of depth: of 32 channels.
+  std::int64_t split_steps() const {
+    return ceil_div(geometry.phase_blocks() * geometry.register_tile.block, tile_depth);
+  }
+  // The room of a tile in V, in channels of f32.
+  std::int64_t v_channels() const {
+    return splits() ? split_steps() * terms() * tile_depth / 2
+                    : geometry.in_blocks() * geometry.register_tile.block;
+  }
+  // The groups of channels that the input transform takes at a time.
+  std::int64_t input_groups() const { return splits() ? split_steps() : geometry.in_blocks(); }
 
   // How many fours of columns QuadTile multiplies in a panel of a single vector of f32; 0 in
   // others.
   std::int64_t panel_fours(std::int64_t panel) const {
+    if (splits()) return 0;
     const TileShape& shape = geometry.register_tile;
     const bool single = shape.lanes == 16 && geometry.panel_columns(panel) == shape.lanes;
     if (!single || !packs_filter(schedule) || geometry.pass == Pass::backward_filter) return 0;
@@ -329,6 +352,12 @@ void winograd_run(const WinogradSpec&, const WinogradOperandsOf<float>&, std::in
                   std::int64_t threads);
 void winograd_run(const WinogradSpec&, const WinogradOperandsOf<double>&, std::int64_t thread,
                   std::int64_t threads);
+
+// By products of bf16 terms (split_kernels.cpp).
+void winograd_pack_split(const WinogradSpec&, const FilterViewOf<float>&, float* packed,
+                         std::int64_t thread, std::int64_t threads);
+void winograd_run_split(const WinogradSpec&, const WinogradOperandsOf<float>&, std::int64_t thread,
+                        std::int64_t threads);
 
 // Floating-point operations to transform one tile of one channel.
 struct WinogradCosts {

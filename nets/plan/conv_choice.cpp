@@ -7,6 +7,7 @@
 #include "autotune/race/runner.h"
 #include "autotune/tuner.h"
 #include "conv/error.h"
+#include "conv/types/expected_error.h"
 #include "conv/types/math_type.h"
 #include "nets/plan/stored_times.h"
 #include "nets/run/arena.h"
@@ -133,7 +134,7 @@ void ConvChoices::enumerate(Known& k) const {
       for (Config& config : algo->configs(problem, device_)) {
         if (!admits(options_.maths, problem.dtype, config)) continue;
         if (options_.deterministic && !algo->deterministic(problem, config)) continue;
-        if (expected_error(math_type(config)) > max_error) continue;
+        if (expected_error(config) > max_error) continue;
         Candidate c = predicted_candidate(*algo, problem, std::move(config), options_.cache,
                                           device_, ceilings_);
         const double ms = c.ms;

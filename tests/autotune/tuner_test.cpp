@@ -61,6 +61,14 @@ TEST(KnownErrors, OfAMathCountWhereNoneIsMeasured) {
   EXPECT_EQ(admitted(errors, candidates, 1e-3), "xxxx");
   EXPECT_EQ(admitted(errors, candidates, 1e-4), "xxx-");
   EXPECT_EQ(admitted(errors, candidates, 1e-6), "x-x-");
+  // Minimal filtering enlarges them.
+  Candidate minimal = candidates[1];
+  minimal.config = Config::parse("tile=2,math=bf16x3");
+  Candidate larger = candidates[1];
+  larger.config = Config::parse("tile=4,math=bf16x3");
+  EXPECT_EQ(admitted(errors, {candidates[1], minimal, larger}, 1e-4), "xxx");
+  EXPECT_EQ(admitted(errors, {candidates[1], minimal, larger}, 1e-5), "xx-");
+  EXPECT_EQ(admitted(errors, {candidates[1], minimal, larger}, 6e-6), "x--");
   Candidate measured = candidates[1];
   measured.predicted = false;
   measured.rel_error = 5e-7;

@@ -4,33 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <random>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/amx/amx.h"
 #include "tests/kernels_cpu/expect_exact.h"
+#include "tests/kernels_cpu/matrix_units.h"
 
 namespace convlab {
 namespace {
-
-// CONVLAB_AMX for as long as it lives.
-class UnitWanted {
- public:
-  explicit UnitWanted(const char* wanted) {
-    if (const char* const before = std::getenv("CONVLAB_AMX")) before_ = before;
-    wanted ? setenv("CONVLAB_AMX", wanted, 1) : unsetenv("CONVLAB_AMX");
-  }
-  UnitWanted(const UnitWanted&) = delete;
-  ~UnitWanted() {
-    before_.empty() ? unsetenv("CONVLAB_AMX") : setenv("CONVLAB_AMX", before_.c_str(), 1);
-  }
-
- private:
-  std::string before_;
-};
 
 // The chunk's key in the config.
 const char* key_of(Pass pass) { return pass == Pass::backward_filter ? "pixels" : "depth"; }
@@ -149,30 +132,6 @@ TEST_P(SplitGemmTest, IsListedOnlyWithAUnitAndNeverUnnamed) {
 INSTANTIATE_TEST_SUITE_P(EveryIsa, SplitGemmTest, testing::ValuesIn(supported_isas()),
                          [](const auto& info) { return info.param; });
 
-// The whole product, on the hardware and emulated.
-std::vector<float> result(const ConvProblem& p, const Config& config, const char* wanted) {
-  const UnitWanted unit(wanted);
-  const auto device = make_cpu_device({.threads = 2, .isa = "avx512"});
-  const auto stream = device->make_stream();
-  const auto plan = cpu::make_implicit_gemm()->plan(p, config, *device);
-  const auto values = [&](std::int64_t bytes, unsigned seed) {
-    Buffer buffer = device->allocate(std::size_t(bytes));
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    for (std::size_t i = 0; i < std::size_t(bytes) / 4; ++i) buffer.as<float>()[i] = normal(random);
-    return buffer;
-  };
-  const Buffer x = values(p.x_bytes(), 1), w = values(p.filter_bytes(), 2);
-  const Buffer dy = values(p.y_bytes(), 3);
-  const Buffer packed = device->allocate(plan->packed_filter_bytes());
-  const Buffer workspace = device->allocate(plan->workspace_bytes());
-  const Buffer out = device->allocate(std::size_t(p.output_bytes()));
-  if (packed.bytes() > 0) plan->pack_filter(w.span(), packed.span(), *stream);
-  plan->run({.x = x.data(), .w = packed.data(), .dy = dy.data(), .out = out.data()},
-            workspace.span(), *stream);
-  return {out.as<float>(), out.as<float>() + p.output_bytes() / 4};
-}
-
 TEST(SplitOnHardware, GivesTheBitsOfTheEmulation) {
   if (!cpu::amx_support().usable) GTEST_SKIP() << cpu::amx_support().why_not;
   if (supported_isas().back() != "avx512") GTEST_SKIP() << "this build has no AVX-512";
@@ -181,8 +140,9 @@ TEST(SplitOnHardware, GivesTheBitsOfTheEmulation) {
       for (const MathType math : {MathType::bf16x3, MathType::bf16x6}) {
         const ConvProblem p = blocked_problem(text, pass, "avx512");
         const Config config = with_math({{key_of(pass), 512}}, p.dtype, math);
-        const std::vector<float> hardware = result(p, config, nullptr);
-        const std::vector<float> emulated = result(p, config, "emulated");
+        const auto algo = cpu::make_implicit_gemm();
+        const std::vector<float> hardware = result_on(nullptr, *algo, p, config);
+        const std::vector<float> emulated = result_on("emulated", *algo, p, config);
         EXPECT_EQ(std::memcmp(hardware.data(), emulated.data(), hardware.size() * 4), 0)
             << text << ' ' << to_string(pass) << ' ' << config.text();
       }
