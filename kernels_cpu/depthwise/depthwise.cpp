@@ -22,7 +22,9 @@
 // columns exist, an output row which filter rows.
 //
 // A tile goes down the rows of a band, so that a column of x is in L1 when the next row reads it.
-// In nhwc the vectors of a pixel are neighbours in memory: all vectors are computed for one band,
+// But where a plane of a blocked layout exceeds L1, and all planes L2, a row's tiles come one after
+// the other: then x and y pass in the order of memory, which the hardware prefetcher follows. In
+// nhwc the vectors of a pixel are neighbours in memory: all vectors are computed for one band,
 // which fits in L2, before the next band. So x and dy are read from memory once.
 #include "kernels_cpu/depthwise/depthwise.h"
 
@@ -83,15 +85,23 @@ void plan_tiles(Depthwise& d, const Lines& lines) {
   // Lines are interleaved, and a band's output stays in the caches.
   std::stable_sort(d.tiles.begin(), d.tiles.end(),
                    [](const PixelTile& a, const PixelTile& b) { return a.out < b.out; });
+  for (std::size_t i = 0; i < d.tiles.size(); ++i)
+    d.tiles[i].ahead = share(d.in.width, i64(i), i64(d.tiles.size()));
 }
 
 void plan_rows(Depthwise& d) {
   const Dimension height = height_of(d.problem);
+  i64 read = 0;  // rows of the input
   for (i64 row = 0; row < d.out.height; ++row) {
     d.row_begin.push_back(i64(d.row_taps.size()));
-    for (const InsideTap& tap : inside_taps_of(height, row))
+    const i64 before = read;
+    for (const InsideTap& tap : inside_taps_of(height, row)) {
       d.row_taps.push_back({tap.in * d.in.width * d.in.pixel, tap.tap * d.filter_row()});
+      read = std::max(read, tap.in + 1);
+    }
+    if (row > 0) d.rows_ahead.push_back({before, read});
   }
+  d.rows_ahead.push_back({});
   d.row_begin.push_back(i64(d.row_taps.size()));
 }
 
@@ -137,6 +147,15 @@ void plan_blocks(Depthwise& d, const DeviceInfo& device) {
   const bool filter = p.pass == Pass::backward_filter;
   d.band = height;
   d.span = tiles;
+  const i64 plane = d.in.height * d.in.width * d.in.pixel * size_of(p.dtype);
+  const i64 all_l2 = threads * device.l2_bytes;
+  const bool in_order =
+      is_blocked(p.x_layout) && plane > device.l1_bytes && p.x_bytes() + p.y_bytes() > all_l2;
+  d.tile_rows = in_order ? 1 : height;
+  // With few multiply-adds a pixel of x the hardware prefetcher reacts too late. With more, the
+  // prefetches cost more time than they save.
+  d.prefetch = in_order && p.pass == Pass::forward && p.r * p.s < 4 * p.stride_h * p.stride_w &&
+               p.x_bytes() > all_l2;
   if (p.x_layout == Layout::nhwc) {
     // Threads share rows, unless the rows that two of them read are too many.
     d.group = p.n * height < 4 * threads * p.r ? ceil_div(d.vectors, threads) : d.vectors;
@@ -307,7 +326,7 @@ class DepthwiseAlgo : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "depthwise",
-                               .version = 2,
+                               .version = 3,
                                .summary = "one channel a group, vectors of channels",
                                .libraries = {}};
     return info;

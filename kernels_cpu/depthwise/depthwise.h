@@ -7,6 +7,7 @@
 
 #include "conv/algo.h"
 #include "kernels_cpu/depthwise/lines.h"
+#include "kernels_cpu/device/range.h"
 #include "kernels_cpu/direct/family.h"
 
 namespace convlab::cpu {
@@ -40,6 +41,7 @@ struct PixelTile {
   std::int64_t count = 0;  // pixels that exist
   bool few = false;        // computed as few_pixels
   std::int64_t chunks_begin = 0, chunks_end = 0;
+  Range ahead;  // columns of the input that this tile prefetches
 };
 struct RowTap {
   std::int64_t in = 0, filter = 0;  // of the input's row, and of the filter's row
@@ -72,6 +74,9 @@ struct Depthwise {
   std::vector<TapChunk> chunks;
   std::vector<RowTap> row_taps;  // of output row p from row_begin[p] to row_begin[p + 1]
   std::vector<std::int64_t> row_begin;
+  std::vector<Range> rows_ahead;  // by output row: input rows that the next one is first to read
+  std::int64_t tile_rows = 1;     // output rows of a tile before the next tile is computed
+  bool prefetch = false;          // the input
 
   // backward_filter
   std::vector<FilterChunk> filter_chunks;

@@ -55,6 +55,16 @@ struct TileOperands {
   T most = std::numeric_limits<T>::infinity();  // larger outputs become this
 };
 
+// This tile's share of the input that the next output row is the first to read, into L2.
+template <class T>
+HWY_NOINLINE void PrefetchColumns(const Depthwise& d, const PixelTile& tile, const T* in,
+                                  std::int64_t row) {
+  const Range rows = d.rows_ahead[std::size_t(row)];
+  for (std::int64_t in_row = rows.begin; in_row < rows.end; ++in_row)
+    for (std::int64_t column = tile.ahead.begin; column < tile.ahead.end; ++column)
+      __builtin_prefetch(in + (in_row * d.in.width + column) * d.in.pixel, 0, 2);
+}
+
 // The tile in some output rows.
 template <int kPixels, class T, class In, class Out>
 HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const TileOperands<T>& data,
@@ -63,6 +73,7 @@ HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const Tile
   const TapChunk* const end = d.chunks.data() + tile.chunks_end;
   const OutputEpilogue<T>& out = data.out;
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    if (d.prefetch) PrefetchColumns(d, tile, data.in, row);
     VecOf<T> sums[kPixels];
     Unrolled<kPixels>([&](auto i)
                           CONVLAB_INLINE_LAMBDA { sums[i] = hn::LoadU(TagOf<T>(), data.bias); });
@@ -107,10 +118,13 @@ template <class T>
 void VectorRows(const Depthwise& d, std::int64_t vector, const TileOperands<T>& data, Range tiles,
                 Range rows) {
   WithAccess<T>(d, vector, [&](const auto& read, const auto& access) HWY_ATTR {
-    for (std::int64_t i = tiles.begin; i < tiles.end; ++i) {
-      const PixelTile& tile = d.tiles[std::size_t(i)];
-      tile.few ? TileRows<kFewPixels>(d, tile, data, rows, read, access)
-               : TileRows<kTilePixels>(d, tile, data, rows, read, access);
+    for (Range some{rows.begin, 0}; some.begin < rows.end; some.begin = some.end) {
+      some.end = std::min(some.begin + d.tile_rows, rows.end);
+      for (std::int64_t i = tiles.begin; i < tiles.end; ++i) {
+        const PixelTile& tile = d.tiles[std::size_t(i)];
+        tile.few ? TileRows<kFewPixels>(d, tile, data, some, read, access)
+                 : TileRows<kTilePixels>(d, tile, data, some, read, access);
+      }
     }
   });
 }

@@ -10,6 +10,7 @@
 
 #include "autotune/testbed/verify.h"
 #include "kernels_cpu/algos.h"
+#include "kernels_cpu/depthwise/rows.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "tests/cpu_backed_device.h"
 #include "tests/kernels_cpu/expect_exact.h"
@@ -166,9 +167,10 @@ class SmallCaches : public CpuBackedDevice {
 
 TEST(DepthwiseBlocks, OfAnySizeGiveTheSame) {
   const auto algo = cpu::make_depthwise();
-  for (const char* text : {"g70mb2ic70ih9iw40oc70kh3ph1", "g70mb2ic70ih9iw40oc140kh3ph1",
-                           "g40mb1ic40ih21iw33oc40kh5ph2sh2", "g150mb1ic150ih3oc150kh3ph1",
-                           "g24mb1ic24iw200oc24kw9pw4", "g5mb3ic5ih12oc5kh7ph3"})
+  for (const char* text :
+       {"g70mb2ic70ih9iw40oc70kh3ph1", "g70mb2ic70ih9iw40oc140kh3ph1",
+        "g40mb1ic40ih21iw33oc40kh5ph2sh2", "g40mb2ic40ih21iw33oc40kh3ph1sh2",
+        "g150mb1ic150ih3oc150kh3ph1", "g24mb1ic24iw200oc24kw9pw4", "g5mb3ic5ih12oc5kh7ph3"})
     for (const int threads : {2, 7})
       for (const std::int64_t l2 : {1 << 10, 1 << 15}) {
         SmallCaches device(threads, l2);
@@ -188,6 +190,49 @@ TEST(DepthwiseBlocks, OfAnySizeGiveTheSame) {
             }
           }
       }
+}
+
+// Rows of tiles where a plane exceeds L1 and all planes L2. The input is prefetched if it exceeds
+// all L2 and few multiply-adds read a pixel: all of it but the first output row's, and each pixel
+// once.
+TEST(DepthwiseBlocks, AreInTheOrderOfMemoryBeyondTheCaches) {
+  const auto device = make_cpu_device({2, ""});
+  DeviceInfo info = device->info();
+  info.l1_bytes = 32 << 10;
+  info.l2_bytes = 64 << 10;
+  const auto plan = [&](const char* text, Pass pass = Pass::forward) {
+    ConvProblem p = parse_problem(text).problem;
+    p.pass = pass;
+    p.x_layout = p.y_layout = blocked_layout(info);
+    return cpu::plan_depthwise(p, info);
+  };
+  const auto small = plan("g32mb16ic32ih14oc32kh3ph1");
+  EXPECT_EQ(small.tile_rows, 14);
+  EXPECT_FALSE(small.prefetch);
+  const auto wide = plan("g32mb1ic32ih112oc32kh3ph1");
+  EXPECT_EQ(wide.tile_rows, 1);
+  EXPECT_FALSE(wide.prefetch);
+  info.l2_bytes = 2 << 20;
+  EXPECT_EQ(plan("g32mb1ic32ih112oc32kh3ph1").tile_rows, 112);
+  info.l2_bytes = 64 << 10;
+  EXPECT_FALSE(plan("g32mb1ic32ih112oc32kh3ph1sh2", Pass::backward_data).prefetch);
+
+  const auto strided = plan("g32mb1ic32ih112iw120oc32kh3ph1sh2");
+  EXPECT_EQ(strided.tile_rows, 1);
+  EXPECT_TRUE(strided.prefetch);
+  std::int64_t row = 2, column = 0;  // output row 0 reads rows 0 and 1
+  for (const cpu::Range& rows : strided.rows_ahead) {
+    if (rows.size() == 0) continue;
+    EXPECT_EQ(rows.begin, row);
+    row = rows.end;
+  }
+  EXPECT_EQ(row, 112);
+  EXPECT_EQ(strided.rows_ahead.size(), 56u);
+  for (const cpu::PixelTile& tile : strided.tiles) {
+    EXPECT_EQ(tile.ahead.begin, column);
+    column = tile.ahead.end;
+  }
+  EXPECT_EQ(column, 120);
 }
 
 // Padding is skipped, and what partial tiles compute in vain is counted.
