@@ -9,8 +9,11 @@
 // forward and backward_data: a thread takes tiles, channel block by channel block, so that a
 //                            filter's spectrum is read again from L2 only
 // backward_filter:           DW = sum over tiles of X conj(DY). A unit is a part of the tiles of
-// one
-//                            channel block; its sum is transformed back at the end.
+//                            one channel block; its sum is transformed back at the end.
+//
+// Most of the work repeats where small tiles overlap. A tile that holds the image, whose padding
+// wraps around, repeats nothing: 56 x 56 outputs of a 31 x 31 filter take 36 tiles of 40 x 40, or
+// one of 80 x 80 (large_tiles.cpp).
 #include "kernels_cpu/fft_tiled/depthwise.h"
 
 #include <fmt/format.h>
@@ -36,16 +39,30 @@ namespace {
 
 using i64 = std::int64_t;
 
-// The sides of tiles that give all outputs of an image, or a quarter of their own side.
+bool is_large(i64 side) { return side > fft_tile_sides.back(); }
+const TileKernels& kernels_of(i64 side) {
+  return is_large(side) ? large_fft_tile_kernels(side) : fft_tile_kernels(side);
+}
+double flops_of_tile(i64 side) {
+  return is_large(side) ? large_fft_tile_flops(double(side)) : fft_tile_flops(double(side));
+}
+
+// The sides of tiles that give all outputs of an image, or a quarter of their own side. Large ones
+// only until one holds the image.
 std::vector<i64> tiles_for(const ConvProblem& p) {
   std::vector<i64> sides;
-  for (const i64 side : fft_tile_sides) {
-    if (std::max(p.r, p.s) > side) continue;
+  bool holds_image = false;
+  const auto add = [&](i64 side) {
+    if (std::max(p.r, p.s) > side || (is_large(side) && holds_image)) return;
     const FftTiling tiling(p, side);
-    if (tiling.height.step >= std::min(tiling.to.h, side / 4) &&
-        tiling.width.step >= std::min(tiling.to.w, side / 4))
-      sides.push_back(side);
-  }
+    if (tiling.height.step < std::min(tiling.to.h, side / 4) ||
+        tiling.width.step < std::min(tiling.to.w, side / 4))
+      return;
+    sides.push_back(side);
+    holds_image = holds_image || tiling.per_image == 1;
+  };
+  for (const i64 side : fft_tile_sides) add(side);
+  for (const i64 side : large_fft_tile_sides) add(side);
   return sides;
 }
 
@@ -53,7 +70,7 @@ class FftDepthwisePlan final : public ConvPlan {
  public:
   FftDepthwisePlan(const ConvProblem& p, const Config& config, Device& device)
       : problem_(p),
-        kernels_(fft_tile_kernels(config.get("tile"))),
+        kernels_(kernels_of(config.get("tile"))),
         tiling_(p, config.get("tile")),
         device_(device),
         threads_(device.info().threads),
@@ -231,7 +248,7 @@ class FftTiledDepthwise final : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "fft_tiled_depthwise",
-                               .version = 1,
+                               .version = 2,
                                .device = DeviceKind::cpu,
                                .origin = Origin::own,
                                .summary = "FFT of tiles for one large filter a channel",
@@ -252,11 +269,12 @@ class FftTiledDepthwise final : public ConvAlgo {
     if (auto refusal = refuse_all_but_dense(one_group)) return refusal;
     if (auto refusal = refuse_all_but_blocked(p, device.info())) return refusal;
     if (std::max(p.r, p.s) < 5 || tiles_for(p).empty())
-      return Refusal{Field::filter,
-                     fmt::format("a filter of at least 5 taps a side, and at most {0} unless a "
-                                 "tile of {1}x{1} holds the padded image",
-                                 fft_tile_sides.back() * 3 / 4 + 1, fft_tile_sides.back()),
-                     extent(p.r, p.s)};
+      return Refusal{
+          Field::filter,
+          fmt::format("a filter of at least 5 taps a side, and at most {0} unless a "
+                      "tile of {1}x{1} holds the padded image",
+                      large_fft_tile_sides.back() * 3 / 4 + 1, large_fft_tile_sides.back()),
+          extent(p.r, p.s)};
     return {};
   }
 
@@ -283,8 +301,8 @@ class FftTiledDepthwise final : public ConvAlgo {
     const i64 tile = config.get("tile");
     const FftTiling tiling(p, tile);
     const double channels = double(round_up(p.c, tiling.block));
-    const double points = double(fft_tile_kernels(tile).points);
-    const double items = double(tiling.tiles) * channels, one = fft_tile_flops(double(tile));
+    const double points = double(kernels_of(tile).points);
+    const double items = double(tiling.tiles) * channels, one = flops_of_tile(tile);
     const double in_bytes = 4.0 * double(tiling.from.elements());
     const double out_bytes = 4.0 * double(tiling.to.elements());
     const double spectra = 8 * points * channels, w = double(p.filter_bytes());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/fft_tiled/depthwise.h"
 #include "kernels_cpu/fft_tiled/tiles.h"
 
 namespace convlab::cpu {
@@ -53,7 +54,8 @@ class FftCodelets : public testing::TestWithParam<int> {
   };
   Kernels kernels(const std::string& isa) const {
     const auto device = make_cpu_device({1, isa});
-    return {fft_tile_kernels(n), std::max<std::int64_t>(8, device->info().vector_bytes / 4)};
+    return {n > fft_tile_sides.back() ? large_fft_tile_kernels(n) : fft_tile_kernels(n),
+            std::max<std::int64_t>(8, device->info().vector_bytes / 4)};
   }
 
   // (u, v) of each point, in the order of TileFft.
@@ -65,6 +67,7 @@ class FftCodelets : public testing::TestWithParam<int> {
       for (int u = 0; u < n; ++u) list.push_back({u, v});
     return list;
   }
+  std::complex<double> root(int k) const { return roots_[std::size_t(k % n)]; }
   // A plane of one tile, [y][x][lane].
   Floats random_tile(std::int64_t block) const {
     Floats tile(n * n * block);
@@ -86,6 +89,13 @@ class FftCodelets : public testing::TestWithParam<int> {
                    {rows, n, 0, 0, rows, n});
     return tile;
   }
+
+ private:
+  std::vector<std::complex<double>> roots_ = [this] {  // exp(-2 pi i k / n)
+    std::vector<std::complex<double>> roots;
+    for (int k = 0; k < n; ++k) roots.push_back(std::polar(1.0, -2 * M_PI * k / n));
+    return roots;
+  }();
 };
 
 TEST_P(FftCodelets, ForwardIsTheDefinition) {
@@ -96,18 +106,23 @@ TEST_P(FftCodelets, ForwardIsTheDefinition) {
       Floats tile = random_tile(k.block);
       const Floats spectrum = forward(k, tile, rows);
       ASSERT_EQ(k.tile.points, std::int64_t(list.size()));
-      for (std::size_t p = 0; p < list.size(); ++p)
-        for (std::int64_t lane = 0; lane < k.block; ++lane) {
-          std::complex<double> expected = 0;
-          for (int y = 0; y < rows; ++y)
+      for (std::int64_t lane = 0; lane < k.block; ++lane) {
+        std::vector<std::complex<double>> by_row(std::size_t(rows * n));  // the sum over x, [y][v]
+        for (int y = 0; y < rows; ++y)
+          for (int v = 0; v <= n / 2; ++v)
             for (int x = 0; x < n; ++x)
-              expected += double(tile[(y * n + x) * k.block + lane]) *
-                          std::polar(1.0, -2 * M_PI * (list[p].first * y + list[p].second * x) / n);
+              by_row[std::size_t(y * n + v)] +=
+                  double(tile[(y * n + x) * k.block + lane]) * root(v * x);
+        for (std::size_t p = 0; p < list.size(); ++p) {
+          const auto [u, v] = list[p];
+          std::complex<double> expected = 0;
+          for (int y = 0; y < rows; ++y) expected += by_row[std::size_t(y * n + v)] * root(u * y);
           const std::int64_t at = std::int64_t(p) * k.stride() + lane;
           const std::complex<double> actual(spectrum[at], spectrum[at + k.block]);
           // F| is about n; single precision loses about 1e-7 of it at each of log2(n^2) stages.
           ASSERT_LT(std::abs(expected - actual), 1e-6 * n) << isa << ", " << rows << " rows";
         }
+      }
     }
 }
 
@@ -123,7 +138,7 @@ TEST_P(FftCodelets, InverseOfForwardIsTheTile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiles, FftCodelets, testing::Values(16, 32, 40));
+INSTANTIATE_TEST_SUITE_P(Tiles, FftCodelets, testing::Values(16, 32, 40, 48, 64, 80));
 
 }  // namespace
 }  // namespace convlab::cpu

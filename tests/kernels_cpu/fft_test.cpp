@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "autotune/testbed/verify.h"
 #include "conv/refusals.h"
 #include "kernels_cpu/cpu.h"
@@ -202,7 +204,8 @@ TEST(FftTiled, SaysWhyItRefusesGroups) {
 }
 
 // One tile and several, tiles across the whole image by filters as large as the tile, filters that
-// are larger than the image, parts of the tiles in backward_filter, the epilogue and accumulation.
+// are larger than the image, large tiles, parts of the tiles in backward_filter, the epilogue and
+// accumulation.
 TEST(FftTiled, TakesDepthwiseFilters) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
@@ -215,7 +218,8 @@ TEST(FftTiled, TakesDepthwiseFilters) {
            {"g16mb2ic16ih27iw30oc16oh27ow30kh13ph6", "g40mb1ic40ih14oc40oh14kh31ph15",
             "g7mb3ic7ih5oc7oh5kh5ph2", "g20mb1ic20ih50iw21oc20oh46ow30kh5kw12ph0pw10",
             "g33mb2ic33ih9oc33oh13kh6ph5", "g3mb1ic3ih40iw6oc3oh40ow6kh31kw1ph15pw0",
-            "g18mb1ic18ih36oc18oh16kh21ph0"})
+            "g18mb1ic18ih36oc18oh16kh21ph0", "g20mb1ic20ih28oc20oh28kh29ph14",
+            "g5mb2ic5ih49iw23oc5oh49ow23kh31kw5ph15pw2", "g17mb1ic17ih95iw30oc17kh27ph13"})
         for (const Pass pass : all_passes) {
           ConvProblem p = parse_problem(text).problem;
           p.pass = pass;
@@ -239,6 +243,28 @@ TEST(FftTiled, TakesDepthwiseFilters) {
     }
 }
 
+// No larger tile than the one that holds the image. Where none does, all that leave a quarter of
+// their side as outputs.
+TEST(FftTiled, OffersDepthwiseTilesUpToTheImage) {
+  AlgoRegistry registry;
+  append_cpu_algos(registry);
+  const ConvAlgo& algo = registry.get(DeviceKind::cpu, "fft_tiled_depthwise");
+  const auto device = make_cpu_device();
+  const auto tiles = [&](const char* text) {
+    ConvProblem p = parse_problem(text).problem;
+    p.x_layout = p.y_layout = blocked_layout(device->info());
+    std::set<std::int64_t> found;
+    for (const Config& config : algo.configs(p, *device)) found.insert(config.get("tile"));
+    return found;
+  };
+  using Sides = std::set<std::int64_t>;
+  EXPECT_EQ(tiles("g16ic16ih14oc16kh27ph13"), (Sides{32, 40}));
+  EXPECT_EQ(tiles("g16ic16ih28oc16kh29ph14"), (Sides{40, 48}));
+  EXPECT_EQ(tiles("g16ic16ih49oc16kh31ph15"), (Sides{40, 48, 64}));
+  EXPECT_EQ(tiles("g16ic16ih56oc16kh31ph15"), (Sides{40, 48, 64, 80}));
+  EXPECT_EQ(tiles("g16ic16ih99oc16kh51ph25"), (Sides{80}));
+}
+
 TEST(FftTiled, SaysWhyItRefusesADepthwiseFilter) {
   AlgoRegistry registry;
   append_cpu_algos(registry);
@@ -251,12 +277,13 @@ TEST(FftTiled, SaysWhyItRefusesADepthwiseFilter) {
     return refusal ? refusal->reason() : "";
   };
   const std::string filter =
-      "needs a filter of at least 5 taps a side, and at most 31 unless a tile of 40x40 holds the "
+      "needs a filter of at least 5 taps a side, and at most 61 unless a tile of 80x80 holds the "
       "padded image, has ";
   EXPECT_EQ(reason("g16ic16ih28oc16oh28kh31ph15"), "");
   EXPECT_EQ(reason("g16ic16ih8oc16oh8kh3ph1"), filter + "3x3");
-  EXPECT_EQ(reason("g16ic16ih40oc16oh40kh33ph16"), filter + "33x33");
-  EXPECT_EQ(reason("g16ic16ih9oc16oh9kh33ph16"), "");
+  EXPECT_EQ(reason("g16ic16ih90oc16oh90kh61ph30"), "");
+  EXPECT_EQ(reason("g16ic16ih90oc16oh90kh63ph31"), filter + "63x63");
+  EXPECT_EQ(reason("g16ic16ih9oc16oh9kh63ph31"), "");
   EXPECT_EQ(reason("g16ic16ih28oc16oh14kh7sh2ph3"), "needs stride 1, has 2x2");
   EXPECT_EQ(reason("g8ic16ih8oc16oh8kh7ph3"),
             "needs several groups of 1 channel and 1 filter, has 8 of 2 channels and 2 filters");
