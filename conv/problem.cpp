@@ -166,10 +166,11 @@ std::optional<Flaw> flaw(const ConvProblem& p, bool transposed) {
 
   const std::int64_t element = size_of(p.dtype);
   const char *const x_name = transposed ? "y" : "x", *const y_name = transposed ? "x" : "y";
-  if (auto f = bytes_flaw(x, x_name, {p.n, p.x_desc().padded_c(), p.d, p.h, p.w, element}))
-    return f;
-  if (auto f = bytes_flaw(y, y_name, {p.n, p.y_desc().padded_c(), p.z, p.p, p.q, element}))
-    return f;
+  // Not x_desc() and y_desc(), whose rows may overflow here.
+  const std::int64_t x_channels = round_up(p.c, channel_block(p.x_layout));
+  const std::int64_t y_channels = round_up(p.k, channel_block(p.y_layout));
+  if (auto f = bytes_flaw(x, x_name, {p.n, x_channels, p.d, p.h, p.w, element})) return f;
+  if (auto f = bytes_flaw(y, y_name, {p.n, y_channels, p.z, p.p, p.q, element})) return f;
   if (auto f = bytes_flaw(KH, "w", {p.k, p.c / p.groups, p.t, p.r, p.s, element})) return f;
 
   if (!p.epilogue.empty() && p.pass != Pass::forward)
