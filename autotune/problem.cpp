@@ -90,7 +90,7 @@ std::string extras_of(const Problem& problem) {
     add(conv.accumulate, "accumulate");
     add(conv.epilogue.bias, "bias");
     add(conv.epilogue.residual, "residual");
-    add(conv.epilogue.relu, "relu");
+    if (conv.epilogue.activation) parts.push_back(to_string(*conv.epilogue.activation));
   }
   return fmt::format("{}", fmt::join(parts, "+"));
 }

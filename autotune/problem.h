@@ -57,8 +57,8 @@ void validate(const Problem&);  // throws InputError
 // The text form of its kind: sizes only. Neither text is one of the other kind.
 std::string to_text(const Problem&);
 
-// What its text does not say: a convolution's "accumulate" or any of "bias+residual+relu", a
-// recurrent layer's "training" and "recompute", joined by +.
+// What its text does not say: a convolution's "accumulate" or any of "bias+residual" and an
+// activation ("bias+hardswish"), a recurrent layer's "training" and "recompute", joined by +.
 std::string extras_of(const Problem&);
 
 // A problem with a name, as a net's layer has, and how often it occurs.

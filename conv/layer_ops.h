@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "conv/types/activation.h"
 #include "conv/types/layout.h"
 #include "conv/types/span.h"
 
@@ -126,27 +127,6 @@ struct LrnDesc {
   std::int64_t size = 5;
   double alpha = 1e-4, beta = 0.75, k = 2;
 };
-
-// relu6: min(max(x, 0), 6).  hardsigmoid: relu6(x + 3) / 6.  hardswish: x * hardsigmoid(x).
-// silu: x * sigmoid(x).  gelu: x * Phi(x), Phi the normal distribution function (exact, no tanh).
-// Of -infinity the last three are 0, their limit.
-enum class ActivationKind : std::uint8_t {
-  relu,
-  tanh,
-  sigmoid,
-  relu6,
-  hardsigmoid,
-  hardswish,
-  silu,
-  gelu
-};
-
-// Whether the derivative is computed from the input x. The others need only y, which may therefore
-// be written over x.
-constexpr bool derivative_reads_x(ActivationKind kind) {
-  return kind == ActivationKind::hardswish || kind == ActivationKind::silu ||
-         kind == ActivationKind::gelu;
-}
 
 // y = gate[n, c] * x[n, c, h, w], as squeeze-and-excitation scales channels (Hu et al. 2018,
 // arXiv:1709.01507). The gate is N C 1 1.

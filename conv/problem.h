@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "conv/types/activation.h"
 #include "conv/types/layout.h"
 
 namespace convlab {
@@ -17,10 +19,11 @@ std::string_view to_string(Pass);   // "fwd", "bwd_d", "bwd_w"
 Pass parse_pass(std::string_view);  // throws InputError
 
 // The operations on y before it is stored (forward only), in this order:
-//   y = relu(conv(x, w) + bias[k] + residual).
+//   y = activation(conv(x, w) + bias[k] + residual).
 struct Epilogue {
-  bool bias = false, residual = false, relu = false;
-  constexpr bool empty() const { return !bias && !residual && !relu; }
+  bool bias = false, residual = false;
+  std::optional<ActivationKind> activation = {};
+  constexpr bool empty() const { return !bias && !residual && !activation; }
   friend constexpr bool operator==(const Epilogue&, const Epilogue&) = default;
 };
 

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "conv/error.h"
-#include "conv/math/relu.h"
+#include "conv/math/activated.h"
 
 namespace convlab {
 namespace {
@@ -87,7 +87,7 @@ double forward_at(const ConvProblem& f, const ReferenceInput& in, std::int64_t i
     }
   if (f.epilogue.bias) sum += in.bias[std::size_t(k)];
   if (f.epilogue.residual) sum += in.residual[std::size_t(index)];
-  if (f.epilogue.relu) sum = relu(sum);
+  if (f.epilogue.activation) sum = activated(*f.epilogue.activation, sum);
   return sum;
 }
 

@@ -29,6 +29,12 @@ std::optional<Refusal> refuse_groups(const ConvProblem& p) {
   return Refusal{Field::groups, "1 group", std::to_string(p.groups)};
 }
 
+std::optional<Refusal> refuse_all_but_relu(const ConvProblem& p) {
+  const std::optional<ActivationKind> kind = p.epilogue.activation;
+  if (!kind || *kind == ActivationKind::relu) return {};
+  return Refusal{Field::epilogue, "relu or no activation", std::string(to_string(*kind))};
+}
+
 std::optional<Refusal> refuse_all_but_dense(const ConvProblem& p) {
   if (p.stride_h != 1 || p.stride_w != 1)
     return Refusal{Field::stride, "stride 1", extent(p.stride_h, p.stride_w)};

@@ -15,6 +15,9 @@ std::string extent(std::int64_t height, std::int64_t width);
 std::optional<Refusal> refuse_all_but(std::initializer_list<DType>, const ConvProblem&);
 std::optional<Refusal> refuse_groups(const ConvProblem&);
 
+// For kernels whose epilogue has no other activation.
+std::optional<Refusal> refuse_all_but_relu(const ConvProblem&);
+
 // Refuses strides, dilation and groups, which transforms of neighbouring pixels cannot handle.
 std::optional<Refusal> refuse_all_but_dense(const ConvProblem&);
 

@@ -68,7 +68,7 @@ OutputEpilogue<T> output_epilogue(const Epilogue& epilogue, bool accumulate, con
   if (epilogue.bias) e.bias = static_cast<const T*>(args.bias) + channel;
   if (epilogue.residual) e.addend = static_cast<const T*>(args.residual) + offset;
   if (accumulate) e.addend = e.out;
-  e.relu = epilogue.relu;
+  e.relu = epilogue.activation.has_value();  // refuse_all_but_relu
   return e;
 }
 

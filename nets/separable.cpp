@@ -39,20 +39,13 @@ std::vector<SeparableSteps> separable_steps(const Graph& graph, const std::vecto
   std::vector<SeparableSteps> found;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!is_pointwise(graph, steps[i])) continue;
-    SeparableSteps s{{}, i, steps[i]};
-    std::optional<ActivationKind> kind;
-    std::optional<std::size_t> first = before(i);
-    if (first)
-      if (const auto* layer = std::get_if<Activation>(&graph.nodes()[steps[*first].node].layer)) {
-        kind = layer->kind;
-        s.front.push_back(*first);
-        first = before(*first);
-      }
+    SeparableSteps s{0, i, steps[i]};
+    const std::optional<std::size_t> first = before(i);
     if (!first || !is_depthwise(graph, steps[*first])) continue;
-    s.front.insert(s.front.begin(), *first);
+    s.depthwise = *first;
     const Step& depthwise = steps[*first];
     s.joined.inputs[0] = depthwise.inputs[0];
-    s.joined.depthwise = {depthwise.node, depthwise.batch_norm, depthwise.relu, kind};
+    s.joined.depthwise = {depthwise.node, depthwise.batch_norm, depthwise.activation};
     found.push_back(std::move(s));
   }
   return found;
@@ -70,11 +63,12 @@ SeparableProblem separable_problem(const Graph& graph, const Step& joined, DType
     return batch_norm || std::get<Conv>(graph.nodes()[node].layer).bias;
   };
   const DepthwiseFront& front = *joined.depthwise;
-  SeparableProblem s{problem_of(front.node), front.activation, problem_of(joined.node)};
-  s.depthwise.epilogue = {.bias = has_bias(front.node, front.batch_norm), .relu = front.relu};
+  SeparableProblem s{problem_of(front.node), problem_of(joined.node)};
+  s.depthwise.epilogue = {.bias = has_bias(front.node, front.batch_norm),
+                          .activation = front.activation};
   s.pointwise.epilogue = {.bias = has_bias(joined.node, joined.batch_norm),
                           .residual = joined.residual,
-                          .relu = joined.relu};
+                          .activation = joined.activation};
   return s;
 }
 
@@ -89,7 +83,7 @@ std::vector<Step> steps_of(const Graph& graph, const NetPlan& plan) {
   std::vector<bool> gone(steps.size(), false);
   for (SeparableSteps& s : separable_steps(graph, steps)) {
     if (joined.count(graph.nodes()[s.joined.node].name) == 0) continue;
-    for (const std::size_t i : s.front) gone[i] = true;
+    gone[s.depthwise] = true;
     steps[s.pointwise] = std::move(s.joined);
   }
   std::vector<Step> rest;

@@ -1,5 +1,5 @@
 // Depthwise separable convolutions among a graph's steps: in inference one step may compute the
-// depthwise convolution, the activation behind it and the pointwise convolution
+// depthwise convolution, with its activation, and the pointwise convolution behind it
 // (conv/optional/separable_device.h).
 #pragma once
 
@@ -18,10 +18,8 @@ inline constexpr std::string_view separable_algo = "separable";
 
 // Steps that one step can replace, since nothing else reads their values.
 struct SeparableSteps {
-  // Indices among the steps: the depthwise convolution, perhaps an activation.
-  std::vector<std::size_t> front;
-  std::size_t pointwise = 0;
-  Step joined;  // takes the place of `pointwise`
+  std::size_t depthwise = 0, pointwise = 0;  // indices among the steps
+  Step joined;                               // takes the place of `pointwise`
 };
 std::vector<SeparableSteps> separable_steps(const Graph&, const std::vector<Step>&);
 

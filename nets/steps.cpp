@@ -12,9 +12,9 @@ bool is(const Node& node) {
   return std::holds_alternative<L>(node.layer);
 }
 
-bool is_relu(const Node& node) {
+std::optional<ActivationKind> activation_of(const Node& node) {
   const auto* activation = std::get_if<Activation>(&node.layer);
-  return activation && activation->kind == Activation::Kind::relu;
+  return activation ? std::optional(activation->kind) : std::nullopt;
 }
 
 // Walks the graph in order, and from each node through the layers that can be fused to it.
@@ -78,8 +78,11 @@ class Fuser {
         }
       }
     }
-    if ((conv || is<BatchNorm>(node)) && next(step) && is_relu(*next(step))) {
-      step.relu = true;
+    if (!(conv || is<BatchNorm>(node)) || !next(step)) return;
+    const std::optional<ActivationKind> kind = activation_of(*next(step));
+    // Only a convolution's epilogue has the others, and training needs what some of them read.
+    if (kind == ActivationKind::relu || (kind && conv && mode_ == Mode::inference)) {
+      step.activation = kind;
       take();
     }
   }

@@ -17,17 +17,16 @@ namespace convlab::nets {
 enum class Mode : std::uint8_t { training, inference };
 std::string_view to_string(Mode);
 
-// A depthwise convolution, its batch norm and its activations, which the step of a pointwise
+// A depthwise convolution, its batch norm and its activation, which the step of a pointwise
 // convolution also computes if the plan says so (nets/separable.h). Inference only.
 struct DepthwiseFront {
   NodeId node = 0;
   std::optional<NodeId> batch_norm;
-  bool relu = false;
-  std::optional<ActivationKind> activation;  // after the others
+  std::optional<ActivationKind> activation;
 };
 
 // One unit of execution. It computes graph.nodes()[node].layer, followed by
-//   y = relu(batch_norm(...) + residual), as far as the flags say so.
+//   y = activation(batch_norm(...) + residual), as far as the fields say so.
 // A value is the output of a step and carries the number of the step's last node.
 struct Step {
   NodeId node = 0;
@@ -35,13 +34,14 @@ struct Step {
   NodeId output = 0;                 // the value it writes
   std::optional<NodeId> batch_norm;  // in inference, folded into a convolution's filter and bias
   bool residual = false;             // adds inputs.back()
-  bool relu = false;
+  std::optional<ActivationKind> activation;
   std::optional<DepthwiseFront> depthwise;  // reads inputs[0]; the step's own layer reads that
 };
 
 // The steps in an executable order. These are fused, if nothing else reads the value in between:
 //   training:  convolution + ReLU; batch norm (+ addition of two) (+ ReLU)
-//   inference: convolution (+ batch norm) (+ addition of two) (+ ReLU); batch norm likewise
+//   inference: convolution (+ batch norm) (+ addition of two) (+ any activation);
+//              batch norm (+ addition of two) (+ ReLU)
 // An addition is fused into the later of its two inputs' steps.
 std::vector<Step> steps_of(const Graph&, Mode);
 

@@ -191,7 +191,8 @@ inline ConvProblem random_problem(std::mt19937_64& random) {
     p.p = (p.h + p.pad_h + below - (p.r - 1) * p.dilation_h - 1) / p.stride_h + 1;
     p.q = (p.w + p.pad_w + right - (p.s - 1) * p.dilation_w - 1) / p.stride_w + 1;
     if (p.pass == Pass::forward && draw(0, 2) == 0)
-      p.epilogue = {draw(0, 1) == 0, draw(0, 1) == 0, true};
+      p.epilogue = {draw(0, 1) == 0, draw(0, 1) == 0,
+                    draw(0, 1) == 0 ? ActivationKind::relu : ActivationKind::relu6};
     else
       p.accumulate = draw(0, 3) == 0;
     try {

@@ -1,11 +1,14 @@
 #include "autotune/store/row.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "conv/error.h"
 
@@ -13,6 +16,20 @@ namespace convlab {
 namespace {
 
 using Json = nlohmann::json;
+
+// The last of an epilogue's parts, if that is an activation.
+std::optional<ActivationKind> activation_of(std::string_view epilogue) {
+  const std::string_view last = epilogue.substr(epilogue.rfind('+') + 1);
+  for (const ActivationKind kind : all_activations)
+    if (last == to_string(kind)) return kind;
+  return {};
+}
+
+std::string activation_names() {
+  std::vector<std::string_view> names;
+  for (const ActivationKind kind : all_activations) names.push_back(to_string(kind));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 // The inverse of what to_raw makes of a problem.
 Problem problem_of(const RawRow& raw) {
@@ -34,7 +51,7 @@ Problem problem_of(const RawRow& raw) {
     p.x_layout = parse_layout(raw.x_layout);
     p.y_layout = parse_layout(raw.y_layout);
     p.accumulate = has("accumulate");
-    p.epilogue = {.bias = has("bias"), .residual = has("residual"), .relu = has("relu")};
+    p.epilogue = {has("bias"), has("residual"), activation_of(raw.epilogue)};
     problem = p;
   }
   if (extras_of(problem) != raw.epilogue)
@@ -42,7 +59,9 @@ Problem problem_of(const RawRow& raw) {
         "unknown epilogue '{}' of a {}", raw.epilogue,
         problem.recurrent()
             ? "recurrent layer: expected none, training, recompute or training+recompute"
-            : "convolution: expected none, accumulate, or parts of bias+residual+relu"));
+            : fmt::format("convolution: expected none, accumulate, or parts of "
+                          "bias+residual+ACTIVATION, which is one of {}",
+                          activation_names())));
   if (!problem.has_layouts() && !(raw.x_layout.empty() && raw.y_layout.empty()))
     throw InputError(fmt::format("a recurrent layer in layout '{}'", raw.x_layout));
   validate(problem);

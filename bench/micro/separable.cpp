@@ -143,7 +143,7 @@ std::function<void()> convolution(const std::string& id, const ConvProblem& prob
 
 Candidate two_steps(const std::string& first, const std::string& second, ConvProblem depthwise,
                     const ConvProblem& pointwise, Data& data) {
-  depthwise.epilogue.relu = first == "depthwise";
+  if (first == "depthwise") depthwise.epilogue.activation = ActivationKind::relu;
   const auto one =
       convolution(first, depthwise, data.x, data.depthwise_w, data.depthwise_bias, data.middle);
   const auto two =
@@ -154,10 +154,11 @@ Candidate two_steps(const std::string& first, const std::string& second, ConvPro
           }};
 }
 
-Candidate one_step(const ConvProblem& depthwise, const ConvProblem& pointwise,
-                   ActivationKind activation, Data& data) {
+Candidate one_step(ConvProblem depthwise, const ConvProblem& pointwise, ActivationKind activation,
+                   Data& data) {
+  depthwise.epilogue.activation = activation;
   auto& device = dynamic_cast<SeparableDevice&>(*lab().device);
-  const SeparableProblem problem{depthwise, activation, pointwise};
+  const SeparableProblem problem{depthwise, pointwise};
   if (const auto refusal = device.refuse(problem))
     throw InputError(fmt::format("one step {}", refusal->reason()));
   const std::shared_ptr<SeparablePlan> plan = device.plan(problem);

@@ -1,4 +1,4 @@
-// Depthwise separable convolutions: a depthwise convolution, an activation and a pointwise
+// Depthwise separable convolutions: a depthwise convolution, its activation and a pointwise
 // convolution as one operation, which keeps the tensors between them in caches. A device that
 // offers it is also a SeparableDevice: `dynamic_cast<SeparableDevice*>(&device)` is null for
 // others.
@@ -8,16 +8,14 @@
 #include <optional>
 
 #include "conv/algo.h"
-#include "conv/layer_ops.h"
 
 namespace convlab {
 
-//   y = pointwise(activation(depthwise(x)))
+//   y = pointwise(depthwise(x))
 // with the epilogue of each convolution. Both are forward, and the pointwise one's x is the
 // depthwise one's y.
 struct SeparableProblem {
   ConvProblem depthwise;
-  std::optional<ActivationKind> activation;
   ConvProblem pointwise;
 };
 

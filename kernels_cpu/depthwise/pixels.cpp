@@ -2,7 +2,6 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #include "kernels_cpu/depthwise/rows.h"
@@ -13,7 +12,6 @@
 #include <hwy/highway.h>
 
 #include "kernels_cpu/depthwise/tiles-inl.h"
-#include "kernels_cpu/simd/at_most-inl.h"
 #include "kernels_cpu/simd/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -52,7 +50,6 @@ struct TileOperands {
   const T* bias;          // a vector, zero without biases
   OutputEpilogue<T> out;  // at the first pixel of output row `first_row`
   std::int64_t first_row = 0;
-  T most = std::numeric_limits<T>::infinity();  // larger outputs become this
 };
 
 // This tile's share of the input that the next output row is the first to read, into L2.
@@ -99,17 +96,16 @@ HWY_NOINLINE void TileRows(const Depthwise& d, const PixelTile& tile, const Tile
     if (out.addend != nullptr)
       for_each([&](VecOf<T>& sum, std::int64_t to)
                    CONVLAB_INLINE_LAMBDA { sum = hn::Add(sum, access.Load(out.addend + to)); });
-    if (out.relu)
-      for_each([&](VecOf<T>& sum, std::int64_t) CONVLAB_INLINE_LAMBDA { sum = Relu(sum); });
-    if (data.most < std::numeric_limits<T>::infinity())
-      for_each([&](VecOf<T>& sum, std::int64_t)
-                   CONVLAB_INLINE_LAMBDA { sum = AtMost(sum, hn::Set(TagOf<T>(), data.most)); });
+    if (out.activation) ClampSums<T>(*out.activation, for_each);
     if (out.non_temporal)
       for_each([&](const VecOf<T>& sum, std::int64_t to)
                    CONVLAB_INLINE_LAMBDA { hn::Stream(sum, TagOf<T>(), out.out + to); });
     else
       for_each([&](const VecOf<T>& sum, std::int64_t to)
                    CONVLAB_INLINE_LAMBDA { access.Store(sum, out.out + to); });
+    if (out.activates_stored())
+      ActivateStored(*out.activation, out.out + at, std::int64_t(access.template Count<T>()),
+                     d.out_step, tile.count);
   }
 }
 
@@ -184,9 +180,8 @@ void Rows(const Depthwise& d, const DepthwiseRows& job, Range vectors) {
         .in = job.in + InAt<float>(d, v),
         .filter = job.filter + v * d.filter_vector(),
         .bias = bias,
-        .out = {.out = job.out + ChannelAt(out, v * d.lanes), .relu = job.relu},
-        .first_row = job.rows.begin,
-        .most = job.most};
+        .out = {.out = job.out + ChannelAt(out, v * d.lanes), .activation = job.activation},
+        .first_row = job.rows.begin};
     VectorRows(d, v, data, {0, std::int64_t(d.tiles.size())}, job.rows);
   }
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 
 #include "conv/algo.h"
 #include "kernels_cpu/depthwise/depthwise.h"
@@ -21,8 +21,7 @@ struct DepthwiseRows {
   const float* in = nullptr;      // the image
   const float* filter = nullptr;  // packed
   const float* bias = nullptr;    // by channel, or null
-  bool relu = false;
-  float most = std::numeric_limits<float>::infinity();  // larger outputs become this
+  std::optional<ActivationKind> activation = {};
   Range rows;
   float* out = nullptr;        // of the first of these rows
   std::int64_t out_block = 0;  // from one channel block to the next, in elements

@@ -111,6 +111,8 @@ HWY_NOINLINE void RunPixels(const Grouped& g, Range inside, const GroupedRow<T>&
   });
   HWY_UNROLL(32)
   for (int i = 0; i < kPixels; ++i) StoreVector(row.output, out[i], out_at + i * out_step);
+  if (row.output.activates_stored())
+    ActivateStored(*row.output.activation, row.output.out + out_at, kLanesOf<T>, out_step, kPixels);
 }
 
 // Where a vector begins in a tensor.

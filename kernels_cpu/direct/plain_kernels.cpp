@@ -86,7 +86,9 @@ struct Plain {
         if (!p.epilogue.empty()) {
           OutputEpilogue<T> last = output;
           if (p.accumulate) last.addend = nullptr;  // the sums began with it
-          for (std::int64_t q = 0; q < p.q; ++q) last.store(at + q * y_step, k, y[q * y_step]);
+          last.store_line(
+              at, y_step, p.q, [&](std::int64_t q) { return y[q * y_step]; },
+              [&](std::int64_t) { return k; });
         }
       }
   }

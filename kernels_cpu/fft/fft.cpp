@@ -471,10 +471,12 @@ class FftPlan final : public ConvPlan {
           const T* const from = my.plane + wrap(h + shift_h, shape_.grid_h) * shape_.grid_w;
           const std::int64_t offset = desc.offset(first + n, c, h, 0);
           std::int64_t column = wrap(shift_w, shape_.grid_w);
-          for (std::int64_t w = 0; w < desc.w; ++w) {
-            output.store(offset + w * step, c, from[column] * scale);
+          const auto next = [&](std::int64_t) {
+            const T value = from[column] * scale;
             if (++column == shape_.grid_w) column = 0;
-          }
+            return value;
+          };
+          output.store_line(offset, step, desc.w, next, [&](std::int64_t) { return c; });
         }
       }
   }

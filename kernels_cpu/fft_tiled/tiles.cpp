@@ -213,6 +213,8 @@ void InverseTile(TileSpectrum<const float> from, float* scratch, const OutputEpi
           for (std::int64_t x = 0; x < window.cols; ++x)
             FinishAndStore(plane, hn::Add(hn::Load(F32(), pixels + x * kLanes), bias),
                            offset + x * step);
+          if (plane.activates_stored())
+            ActivateStored(*plane.activation, plane.out + offset, kLanes, step, window.cols);
         });
   }
 }

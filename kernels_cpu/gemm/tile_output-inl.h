@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "kernels_cpu/gemm/gemm_kernel-inl.h"
 #include "kernels_cpu/simd/epilogue-inl.h"
 
@@ -19,6 +21,21 @@ namespace convlab::cpu::HWY_NAMESPACE {
 template <class T = float>
 HWY_INLINE std::int64_t VectorAt(std::int64_t plane, int j) {
   return j * kLanesOf<T> / kBlock * plane + j * kLanesOf<T> % kBlock;
+}
+
+// An activation on the rows of a tile that were just stored. Pixels that lie side by side are one
+// run.
+template <class T, class PixelAt>
+HWY_NOINLINE void ActivateRows(ActivationKind kind, T* out, std::int64_t plane, PixelAt pixel_at,
+                               int begin, int end, int columns) {
+  for (int column = 0; column < columns; column += kBlock) {
+    const int width = std::min(kBlock, columns - column);
+    for (int row = begin, next; row < end; row = next) {
+      next = row + 1;
+      while (width == kBlock && next < end && pixel_at[next] == pixel_at[next - 1] + kBlock) ++next;
+      ActivateStored(kind, out + pixel_at[row] + column / kBlock * plane, (next - row) * width);
+    }
+  }
 }
 
 // The output of a panel: the tile's columns are channels of an activation tensor.
@@ -67,6 +84,8 @@ struct TileOutputOf {
     } else {
       for_each([&](int i, int j, VecOf<T>& v) HWY_ATTR { hn::StoreU(v, D(), out + at(i, j)); });
     }
+    if (epilogue.activates_stored())
+      ActivateRows(*epilogue.activation, out, plane, pixel_at, kBegin, kEnd, kVecs * kLanesOf<T>);
   }
   template <class E, int kRows, int kVecs, class PixelAt>
   HWY_INLINE void Store(TileOf<E, kRows, kVecs>& tile, const PixelAt& pixel_at) const {

@@ -376,8 +376,9 @@ class Im2colPlan : public ConvPlan {
     if (p_.accumulate) output.addend = nullptr;  // the product has added it
     for_lines(lines, [&](i64 i) {
       const i64 line = y.data + i * y.ld - output.out;
-      for (i64 j = 0; j < length; ++j)
-        output.store(line + j, k0 + (y.transposed ? j : i), output.out[line + j]);
+      output.store_line(
+          line, 1, length, [&](i64 j) { return output.out[line + j]; },
+          [&](i64 j) { return k0 + (y.transposed ? j : i); });
     });
   }
 

@@ -20,6 +20,7 @@
 #include "kernels_cpu/implicit_gemm/pixel_rows.h"
 #include "kernels_cpu/implicit_gemm/split.h"
 #include "kernels_cpu/implicit_gemm/split_scratch.h"
+#include "kernels_cpu/layers/activate.h"
 
 namespace convlab::cpu {
 
@@ -153,14 +154,36 @@ struct SplitJob {
   std::int64_t columns;          // that exist, padding lanes included
 };
 
-// Rows of 16 sums, at `sums`, of which row i goes to out_at[i]; `column` is the first.
+// Rows of 16 sums, at `sums`, through the whole epilogue in place. For activations that take a
+// function; row i belongs to out_at[i], and `column` is the first.
 template <int kBlock>
-HWY_INLINE void StoreTile(const SplitJob& job, const float* sums, const std::int64_t* out_at,
+HWY_NOINLINE void ActivateTile(const SplitJob& job, float* sums, const std::int64_t* out_at,
+                               std::int64_t rows, std::int64_t column) {
+  const OutputEpilogue<float>& output = job.output;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < tile_rows && column + j < job.columns; ++j) {
+      float& sum = sums[i * tile_rows + j];
+      const std::int64_t to = (column + j) / kBlock * job.plane + out_at[i] + j % kBlock;
+      if (output.bias != nullptr) sum += output.bias[column + j];
+      if (output.addend != nullptr) sum += output.addend[to];
+    }
+  activate(*output.activation, sums, rows * tile_rows);
+}
+
+// Stores such rows, of which row i goes to out_at[i].
+template <int kBlock>
+HWY_INLINE void StoreTile(const SplitJob& job, float* sums, const std::int64_t* out_at,
                           std::int64_t rows, std::int64_t column) {
   using Part = typename BlockOf<kBlock>::At;
   using PartBits = typename BlockOf<kBlock>::Bits;
   const auto at = [](const float* p) -> const Part& { return *reinterpret_cast<const Part*>(p); };
-  const OutputEpilogue<float>& output = job.output;
+  OutputEpilogue<float> output = job.output;
+  const bool bounded = output.activation == ActivationKind::relu6;
+  const bool rectified = bounded || output.activation == ActivationKind::relu;
+  if (output.activation && !rectified) {
+    ActivateTile<kBlock>(job, sums, out_at, rows, column);
+    output = {.out = output.out};
+  }
   for (std::int64_t done = 0; done < tile_rows; done += kBlock) {
     if (column + done >= job.columns) return;
     const std::int64_t to = (column + done) / kBlock * job.plane;
@@ -168,7 +191,11 @@ HWY_INLINE void StoreTile(const SplitJob& job, const float* sums, const std::int
       Part v = at(sums + i * tile_rows + done);
       if (output.bias != nullptr) v += at(output.bias + column + done);
       if (output.addend != nullptr) v += at(output.addend + to + out_at[i]);
-      if (output.relu) v = (Part)((PartBits)v & ~(PartBits)(v < 0));
+      if (rectified) v = (Part)((PartBits)v & ~(PartBits)(v < 0));
+      if (bounded) {
+        const PartBits above = (PartBits)(v > 6);
+        v = (Part)(((PartBits)v & ~above) | ((PartBits)(Part{} + 6) & above));
+      }
       *reinterpret_cast<Part*>(output.out + to + out_at[i]) = v;
     }
   }
@@ -201,7 +228,7 @@ HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob& job,
     // Rows that are neighbours and take no epilogue go where they belong, without a detour.
     const OutputEpilogue<float>& output = job.output;
     constexpr std::int64_t kLast = kRowTiles * tile_rows - 1;
-    if (output.bias == nullptr && output.addend == nullptr && !output.relu && rows > kLast &&
+    if (output.bias == nullptr && output.addend == nullptr && !output.activation && rows > kLast &&
         out_at[kLast] - out_at[0] == kLast * kBlock) {
       float* const to = output.out + out_at[0];
       tiles.template store<0>(to, 64);

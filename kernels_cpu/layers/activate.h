@@ -3,11 +3,16 @@
 
 #include <cstdint>
 
-#include "conv/layer_ops.h"
+#include "conv/types/activation.h"
+#include "conv/types/layout.h"
 
 namespace convlab::cpu {
 
-// y = f(x), on the calling thread; in place.
-void activate(DType, ActivationKind, const void* x, void* y, std::int64_t elements);
+// y = f(x) in place, on the calling thread.
+void activate(ActivationKind, float* values, std::int64_t count);
+void activate(ActivationKind, double* values, std::int64_t count);
+
+// Writes zeros into the lanes that pad the channels.
+void zero_padding_lanes(DType, const TensorDesc&, void* data);
 
 }  // namespace convlab::cpu

@@ -11,6 +11,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels_cpu/simd/at_most-inl.h"
+#include "kernels_cpu/simd/epilogue-inl.h"
 #include "kernels_cpu/simd/normal-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
 #include "kernels_cpu/simd/vectors-inl.h"
@@ -137,6 +138,23 @@ void ActivateBackward(ActivationKind kind, const T* value, const T* dy, T* dx, s
   }
 }
 
+template <class T>
+void ActivateRuns(ActivationKind kind, T* values, std::int64_t length, std::int64_t step,
+                  std::int64_t count) {
+  if (step == length) length *= count, count = 1;
+  for (std::int64_t i = 0; i < count; ++i)
+    Activate(kind, values + i * step, values + i * step, length);
+}
+
+void ActivateStored(ActivationKind kind, float* values, std::int64_t length, std::int64_t step,
+                    std::int64_t count) {
+  ActivateRuns(kind, values, length, step, count);
+}
+void ActivateStored(ActivationKind kind, double* values, std::int64_t length, std::int64_t step,
+                    std::int64_t count) {
+  ActivateRuns(kind, values, length, step, count);
+}
+
 void AddVectors(DType dtype, const void* a, const void* b, void* y, std::int64_t begin,
                 std::int64_t end) {
   with_type(dtype, [&](auto zero) {
@@ -178,6 +196,8 @@ HWY_EXPORT(AddVectors);
 HWY_EXPORT(ForwardActivation);
 HWY_EXPORT(BackwardActivation);
 
+}  // namespace
+
 void zero_padding_lanes(DType dtype, const TensorDesc& desc, void* data) {
   const Planes planes(desc);
   with_type(dtype, [&](auto zero) {
@@ -188,8 +208,6 @@ void zero_padding_lanes(DType dtype, const TensorDesc& desc, void* data) {
   });
 }
 
-}  // namespace
-
 void CpuLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const void* b, void* y,
                       Stream&) const {
   validate(dtype, "an addition");
@@ -198,8 +216,11 @@ void CpuLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const 
   });
 }
 
-void activate(DType dtype, ActivationKind kind, const void* x, void* y, std::int64_t elements) {
-  HWY_DYNAMIC_DISPATCH(ForwardActivation)(dtype, kind, x, y, 0, elements);
+void activate(ActivationKind kind, float* values, std::int64_t count) {
+  HWY_DYNAMIC_DISPATCH(ForwardActivation)(DType::f32, kind, values, values, 0, count);
+}
+void activate(ActivationKind kind, double* values, std::int64_t count) {
+  HWY_DYNAMIC_DISPATCH(ForwardActivation)(DType::f64, kind, values, values, 0, count);
 }
 
 void CpuLayerOps::activation_forward(DType dtype, ActivationKind kind, const TensorDesc& desc,
@@ -208,9 +229,7 @@ void CpuLayerOps::activation_forward(DType dtype, ActivationKind kind, const Ten
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(ForwardActivation)(dtype, kind, x, y, begin, end);
   });
-  // Of 0 these are 1/2.
-  if (kind == ActivationKind::sigmoid || kind == ActivationKind::hardsigmoid)
-    zero_padding_lanes(dtype, desc, y);
+  if (!keeps_zero(kind)) zero_padding_lanes(dtype, desc, y);
 }
 
 void CpuLayerOps::activation_backward(DType dtype, ActivationKind kind, const TensorDesc& desc,

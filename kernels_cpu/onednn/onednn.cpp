@@ -79,8 +79,9 @@ memory::desc bias_desc(const ConvProblem& p) {
   return {{p.k}, memory::data_type::f32, memory::format_tag::x};
 }
 
-// Strict f32, and y = conv + bias + residual: oneDNN's `sum` adds to what is in y already. Its ReLU
-// takes the maximum with 0, which turns a NaN into 0; a plan has ours instead.
+// Strict f32, and y = conv + bias + residual: oneDNN's `sum` adds to what is in y already. Its
+// activations take maxima, which turn a NaN into a number, and 2.6.3's crash behind some sums; a
+// plan has ours instead.
 dnnl::primitive_attr attributes(const ConvProblem& p) {
   dnnl::primitive_attr attr = user_scratchpad();
   attr.set_fpmath_mode(dnnl::fpmath_mode::strict);
@@ -183,9 +184,9 @@ class Plan : public ConvPlan {
     switch (problem_.pass) {
       case Pass::forward:
         forward(args, scratchpad);
-        if (problem_.epilogue.relu)
-          ops_.activation_forward(problem_.dtype, ActivationKind::relu, problem_.y_desc(), args.out,
-                                  args.out, stream);
+        if (const auto kind = problem_.epilogue.activation)
+          ops_.activation_forward(problem_.dtype, *kind, problem_.y_desc(), args.out, args.out,
+                                  stream);
         break;
       case Pass::backward_data: {
         const PhaseScope phase(args.phases, 0);

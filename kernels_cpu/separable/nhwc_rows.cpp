@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
+#include "kernels_cpu/simd/epilogue-inl.h"
 #include "kernels_cpu/simd/lanes-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
 #include "kernels_cpu/simd/vectors-inl.h"
@@ -15,7 +16,8 @@ namespace convlab::cpu::HWY_NAMESPACE {
 
 void StoreNhwc(const float* blocked, std::int64_t plane, std::int64_t pixels, std::int64_t channels,
                const OutputEpilogue<float>& output) {
-  for (std::int64_t pixel = 0; pixel < pixels; ++pixel)
+  const bool rectifies = output.activation == ActivationKind::relu;
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
     for (std::int64_t channel = 0; channel < channels; channel += kBlock) {
       const float* const from = blocked + channel / kBlock * plane + pixel * kBlock;
       const std::int64_t to = pixel * channels + channel;
@@ -24,10 +26,13 @@ void StoreNhwc(const float* blocked, std::int64_t plane, std::int64_t pixels, st
                              VectorOf<float> v = at.Load(from + i);
                              if (output.addend != nullptr)
                                v = hn::Add(v, at.Load(output.addend + to + i));
-                             if (output.relu) v = Relu(v);
+                             if (rectifies) v = Relu(v);
                              at.Store(v, output.out + to + i);
                            });
     }
+    if (output.activation && !rectifies)
+      ActivateStored(*output.activation, output.out + pixel * channels, channels);
+  }
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE

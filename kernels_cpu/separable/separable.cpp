@@ -21,7 +21,6 @@
 #include "conv/refusals.h"
 #include "kernels_cpu/depthwise/rows.h"
 #include "kernels_cpu/implicit_gemm/block_product.h"
-#include "kernels_cpu/layers/activate.h"
 
 namespace convlab::cpu {
 namespace {
@@ -29,11 +28,6 @@ namespace {
 using i64 = std::int64_t;
 
 constexpr std::size_t float_bytes = sizeof(float);
-
-// Whose padding lanes stay zero.
-bool keeps_zero(ActivationKind kind) {
-  return kind != ActivationKind::sigmoid && kind != ActivationKind::hardsigmoid;
-}
 
 // Rows of output whose depthwise sums fill a quarter of L2: beside them x, y and the filter pass.
 i64 rows_of_block(const ConvProblem& depthwise, const DeviceInfo& device) {
@@ -147,22 +141,15 @@ class Plan : public SeparablePlan {
 
   void depthwise_block(const SeparableArgs& args, i64 image, Range rows, float* sums) const {
     const Epilogue& epilogue = problem_.depthwise.epilogue;
-    const std::optional<ActivationKind> kind = problem_.activation;
-    const bool relu6 = kind == ActivationKind::relu6;
     DepthwiseRows job;
     job.in = static_cast<const float*>(args.x) + image * depthwise_.in.image;
     job.filter = static_cast<const float*>(args.packed);
     job.bias = epilogue.bias ? static_cast<const float*>(args.depthwise_bias) : nullptr;
-    job.relu = epilogue.relu || relu6 || kind == ActivationKind::relu;
-    if (relu6) job.most = 6;
+    job.activation = epilogue.activation;
     job.rows = rows;
     job.out = sums;
     job.out_block = sums_plane();
     depthwise_rows(depthwise_, job, {0, depthwise_.vectors});
-    if (!kind || relu6 || kind == ActivationKind::relu) return;
-    const i64 elements = rows.size() * problem_.depthwise.q * block();
-    for (float* plane = sums; plane < sums + sums_elements(); plane += sums_plane())
-      activate(DType::f32, *kind, plane, plane, elements);
   }
 
   void multiply_block(const SeparableArgs& args, i64 image, Range rows, std::byte* own) const {
@@ -223,8 +210,10 @@ std::optional<Refusal> refuse_separable(const SeparableProblem& problem, const D
                    std::string(to_string(p.y_layout))};
   if (d.epilogue.residual || d.accumulate || p.accumulate)
     return Refusal{Field::epilogue, "an addition in the pointwise convolution's epilogue only"};
-  if (problem.activation && !keeps_zero(*problem.activation))
-    return Refusal{Field::epilogue, "an activation that is 0 at 0"};
+  for (const Epilogue& epilogue : {d.epilogue, p.epilogue})
+    if (epilogue.activation && !keeps_zero(*epilogue.activation))
+      return Refusal{Field::epilogue, "activations that are 0 at 0",
+                     std::string(to_string(*epilogue.activation))};
   return {};
 }
 

@@ -14,15 +14,35 @@
 #include <type_traits>
 
 #include "kernels_cpu/epilogue.h"
+#include "kernels_cpu/simd/at_most-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
+#include "kernels_cpu/simd/unrolled-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The addend and the rectifier, on sums that hold their bias: for_each(f) calls f(sum, offset in
+// Activations on `count` runs of stored values, `step` apart. In layers/elementwise.cpp, compiled
+// for the caller's instruction set.
+void ActivateStored(ActivationKind, float* values, std::int64_t length, std::int64_t step = 0,
+                    std::int64_t count = 1);
+void ActivateStored(ActivationKind, double* values, std::int64_t length, std::int64_t step = 0,
+                    std::int64_t count = 1);
+
+// An activation of an instruction or two, on sums that hold everything else.
+template <class T, class ForEach>
+HWY_INLINE void ClampSums(ActivationKind kind, const ForEach& for_each) {
+  if (kind != ActivationKind::relu && kind != ActivationKind::relu6) return;
+  for_each([](auto& sum, std::int64_t) CONVLAB_INLINE_LAMBDA { sum = Relu(sum); });
+  if (kind == ActivationKind::relu) return;
+  for_each([](auto& sum, std::int64_t) CONVLAB_INLINE_LAMBDA {
+    sum = AtMost(sum, hn::Set(hn::DFromV<std::remove_reference_t<decltype(sum)>>(), T(6)));
+  });
+}
+
+// The addend, and a ReLU or ReLU6, on sums that hold their bias: for_each(f) calls f(sum, offset in
 // the output) for each of them. A step at a time, so that one that is not wanted costs a tile one
-// branch.
+// branch. The caller calls ActivateStored() where epilogue.activates_stored().
 template <class T, class ForEach>
 HWY_INLINE void FinishSums(const OutputEpilogue<T>& epilogue, const ForEach& for_each) {
   if (epilogue.addend != nullptr)
@@ -30,7 +50,7 @@ HWY_INLINE void FinishSums(const OutputEpilogue<T>& epilogue, const ForEach& for
       sum = hn::Add(sum, hn::LoadU(hn::DFromV<std::remove_reference_t<decltype(sum)>>(),
                                    epilogue.addend + at));
     });
-  if (epilogue.relu) for_each([](auto& sum, std::int64_t) HWY_ATTR { sum = Relu(sum); });
+  if (epilogue.activation) ClampSums<T>(*epilogue.activation, for_each);
 }
 
 template <class T, class V>
@@ -41,7 +61,7 @@ HWY_INLINE void StoreVector(const OutputEpilogue<T>& epilogue, V value, std::int
     hn::StoreU(value, hn::DFromV<V>(), epilogue.out + at);
 }
 
-// FinishSums and StoreVector for one vector.
+// FinishSums and StoreVector for one vector. The caller calls ActivateStored(), too.
 template <class T, class V>
 HWY_INLINE void FinishAndStore(const OutputEpilogue<T>& epilogue, V sum, std::int64_t at) {
   FinishSums(epilogue, [&](const auto& f) HWY_ATTR { f(sum, at); });

@@ -100,7 +100,7 @@ class Schedule {
       slice.accumulate = !first;
       slice.epilogue = {.bias = first && p_.epilogue.bias,
                         .residual = first && p_.epilogue.residual,
-                        .relu = last && p_.epilogue.relu};
+                        .activation = last ? p_.epilogue.activation : std::nullopt};
       return slice;
     };
     for (std::int64_t begin = 0; begin < tap.z.size();) {

@@ -8,6 +8,7 @@
 
 #include "conv/two_dimensional.h"
 #include "kernels_cpu/epilogue.h"
+#include "kernels_cpu/zero_padding.h"
 
 namespace convlab::cpu {
 namespace {
@@ -282,14 +283,16 @@ WorkEstimate BySlices::work(const ConvProblem& p, const Config& config, Device& 
 
 std::unique_ptr<ConvPlan> BySlices::plan(const ConvProblem& p, const Config& config,
                                          Device& device) const {
-  if (const auto flat = without_depth(p)) return ForwardingAlgo::plan(*flat, config, device);
+  if (const auto flat = without_depth(p))
+    return with_zero_padding(*flat, ForwardingAlgo::plan(*flat, config, device));
   const ConvProblem whole_batch = distinct_problems(p, views_).front().problem;
   const int last_phase = int(work(p, config, device).phases.size()) - 1;
-  return std::make_unique<Plan>(
+  auto by_slices = std::make_unique<Plan>(
       p, views_, device.info().threads, last_phase, [&](const ConvProblem& slice) {
         return ForwardingAlgo::plan(
             slice, slice == whole_batch ? config : config_of(slice, config, device), device);
       });
+  return with_zero_padding(p, std::move(by_slices));
 }
 
 }  // namespace convlab::cpu

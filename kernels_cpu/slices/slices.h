@@ -32,7 +32,7 @@ struct SliceCall {
 
 // In the order in which they run. Forward and backward_data: the first that writes an output slice
 // does not accumulate (unless the problem does) and has its bias and residual, and the last has its
-// ReLU: unlike a user's problem, it may accumulate through that. backward_filter: tap by tap.
+// activation: unlike a user's problem, it may accumulate through that. backward_filter: tap by tap.
 std::vector<SliceCall> slice_calls(const ConvProblem&, Views);
 
 // The convolution of one slice, whether or not a tap joins it with another.

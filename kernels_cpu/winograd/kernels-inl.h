@@ -152,6 +152,10 @@ void TransformOutput(const Spec& s, const WinogradOperandsOf<Real>& data, const 
             if (pixel < 0) continue;
             FinishAndStore(data.output, hn::Add(values[x], bias), plane + pixel);
           }
+          if (!data.output.activates_stored()) return;
+          for (int x = 0; x < M; ++x)
+            if (const std::ptrdiff_t pixel = pixels.at(y, tile * M + x); pixel >= 0)
+              ActivateStored(*data.output.activation, data.output.out + plane + pixel, kVec);
         });
   };
   ForEachRun(g, block, items, transform);

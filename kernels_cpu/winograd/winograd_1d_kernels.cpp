@@ -149,6 +149,9 @@ HWY_NOINLINE void RowTiles(const Plan& s, const WinogradOperandsOf<float>& data,
     } else {
       for_each(store);
     }
+    if (data.output.activates_stored())
+      ActivateStored(*data.output.activation, data.output.out + first, kLanes, kBlock,
+                     std::min<std::int64_t>(Plan::m, pixels - i * Plan::m));
   });
 }
 

@@ -181,6 +181,9 @@ HWY_NOINLINE void RunTiles(const Plan& s, const GroupedPanel& panel, std::int64_
         for (int q = 0; q < Plan::m; ++q)
           if (q < pixels) FinishAndStore(panel.output, y[q], at + q * s.out.pixel);
       }
+      if (panel.output.activates_stored())
+        ActivateStored(*panel.output.activation, panel.output.out + at, kLanes, s.out.pixel,
+                       pixels);
     }
     if (++tile == s.row_tiles()) tile = 0, ++row;
   }

@@ -271,7 +271,7 @@ class LegacyPlan : public CudnnPlan, public PlanNote {
     if (p_.epilogue.bias)
       check(cudnnAddTensor(handle, one_.get(), d.bias, args.bias, one_.get(), d.y, args.out),
             "cudnnAddTensor");
-    if (p_.epilogue.relu)
+    if (p_.epilogue.activation)
       check(cudnnActivationForward(handle, d.relu, one_.get(), d.y, args.out, zero_.get(), d.y,
                                    args.out),
             "cudnnActivationForward");
@@ -318,6 +318,7 @@ class Cudnn : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (algo_)
       if (auto refusal = refuse_pass(*algo_, p.pass)) return refusal;
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_shape(p, CudnnInterface::legacy)) return refusal;
     if (auto refusal = refuse_missing_libraries(info_)) return refusal;
     std::string reason;

@@ -139,13 +139,13 @@ OperationGraph::OperationGraph(const ConvProblem& p, const CudnnTarget& target)
   const Epilogue& e = p.epilogue;
   if (e.residual) {
     const Node residual = tensor(id_residual, p.dtype, {p.n, p.k, p.p, p.q}, nhwc, false);
-    pointwise(CUDNN_POINTWISE_ADD, &residual, !e.bias && !e.relu);
+    pointwise(CUDNN_POINTWISE_ADD, &residual, !e.bias && !e.activation);
   }
   if (e.bias) {
     const Node bias = tensor(id_bias, p.dtype, {1, p.k, 1, 1}, nhwc, false);
-    pointwise(CUDNN_POINTWISE_ADD, &bias, !e.relu);
+    pointwise(CUDNN_POINTWISE_ADD, &bias, !e.activation);
   }
-  if (e.relu) pointwise(CUDNN_POINTWISE_RELU_FWD, nullptr, true);
+  if (e.activation) pointwise(CUDNN_POINTWISE_RELU_FWD, nullptr, true);
 
   std::vector<cudnnBackendDescriptor_t> all;
   for (const Node& operation : operations_) all.push_back(operation.get());

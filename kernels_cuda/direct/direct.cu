@@ -86,6 +86,7 @@ class Direct final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Positions within an image, and coordinates with their padding, are counted in int.
     constexpr std::int64_t most = std::int64_t(1) << 31;

@@ -436,6 +436,7 @@ class Fft final : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_all_but_dense(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // filter_spectra holds a column's roots and the rows of 32 filters in shared memory; positions

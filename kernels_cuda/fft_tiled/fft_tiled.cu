@@ -224,6 +224,7 @@ class FftTiled final : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_tiled_fft(p, tile_sides.back())) return refusal;
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Kernels count the elements of an image, and tiles, in int.
     for (const std::int64_t elements : {p.x_desc().elements(), p.y_desc().elements()})

@@ -485,6 +485,7 @@ class Im2col final : public ConvAlgo {
   }
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device&) const override {
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     if (auto refusal = refuse_two_layouts(p)) return refusal;
     // Kernels count positions within an image, pixels, and coordinates with their padding in int.

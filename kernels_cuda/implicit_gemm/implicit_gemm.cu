@@ -488,6 +488,7 @@ class ImplicitGemm : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (auto refusal = refuse_all_but({DType::f32, DType::f16, DType::bf16}, p)) return refusal;
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     if (auto refusal = refuse_two_layouts(p)) return refusal;
     const bool data = p.pass == Pass::backward_data;

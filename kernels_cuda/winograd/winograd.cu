@@ -530,6 +530,7 @@ class Winograd : public ConvAlgo {
     if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (p.r != p.s || (p.r != 3 && p.r != 5))
       return Refusal{Field::filter, "a 3x3 or 5x5 filter", extent(p.r, p.s)};
+    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_all_but_dense(p)) return refusal;
     if (auto refusal = refuse_blocked_layouts(p)) return refusal;
     // Kernels count elements of an image, and pairs of a tile and a channel, in 32 bits.

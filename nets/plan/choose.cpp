@@ -291,18 +291,18 @@ class Planner {
   // All steps of a joined one have such an alternative. The last one's does the work.
   void add_joined(const MemoryTerms& terms) {
     for (const SeparableSteps& s : separables_.all()) {
-      const NodeId between = steps_[s.front[0]].output;
+      const NodeId between = steps_[s.depthwise].output;
       const auto size = double(value_bytes(between));
       const double moving_ms = predict({{{"", 0, size, size, 1}}});
       MemoryTerms here = terms;
       // What is free beside the depthwise step, whose output y takes the place of.
       if (!options_.workspace_max)
         here.workspace += std::max<std::int64_t>(
-            0, room_[s.front[0]] + value_bytes(between) - value_bytes(steps_[s.pointwise].output));
+            0, room_[s.depthwise] + value_bytes(between) - value_bytes(steps_[s.pointwise].output));
       for (const Layout layout : {Layout::nhwc, blocked_layout(device_)}) {
         const std::optional<ConvChoice> choice = separables_.best(s, layout, here, moving_ms);
         if (!choice) continue;
-        for (const std::size_t i : s.front) joined_alternative(i, layout);
+        joined_alternative(s.depthwise, layout);
         Alternative& last = joined_alternative(s.pointwise, layout);
         last.plan.passes[std::size_t(Pass::forward)] = choice->plan;
         last.ms = choice->plan.ms;
@@ -325,7 +325,7 @@ class Planner {
   void join(NetPlan& plan, const std::vector<std::size_t>& chosen) const {
     for (const SeparableSteps& s : separables_.all())
       if (alternatives_[s.pointwise][chosen[s.pointwise]].joined)
-        plan.steps[s.pointwise].convert_ms += plan.steps[s.front[0]].convert_ms;
+        plan.steps[s.pointwise].convert_ms += plan.steps[s.depthwise].convert_ms;
     std::vector<StepPlan> rest;
     for (std::size_t i = 0; i < steps_.size(); ++i)
       if (!separables_.takes_in(i) || !alternatives_[i][chosen[i]].joined)
@@ -423,7 +423,7 @@ class Planner {
     std::vector<ConvProblem> problems{forward};
     problems[0].epilogue = {.bias = step.batch_norm || std::get<Conv>(node_of(step).layer).bias,
                             .residual = step.residual,
-                            .relu = step.relu};
+                            .activation = step.activation};
     if (!training()) return problems;
     forward.pass = Pass::backward_filter;
     problems.push_back(forward);

@@ -122,11 +122,18 @@ ConvChoices::Known& ConvChoices::known(const ConvProblem& asked) {
   return k;
 }
 
+// An activation that the algorithm refuses is left to the step (nets/run/op_conv.cpp).
+ConvProblem ConvChoices::taken(const ConvAlgo& algo, ConvProblem problem) const {
+  if (problem.epilogue.activation && algo.refuse(problem, device_))
+    problem.epilogue.activation.reset();
+  return problem;
+}
+
 void ConvChoices::enumerate(Known& k) const {
   const double max_error = options_.max_error.value_or(default_max_error(k.problem.dtype));
   for (const ConvAlgo* algo : algos_)
     for (const Layouts& layouts : layout_pairs(k.problem, options_.layout, device_.info())) {
-      const ConvProblem problem = with_layouts(k.problem, layouts);
+      const ConvProblem problem = taken(*algo, with_layouts(k.problem, layouts));
       // The first part of a batch overwrites its output; the others add to it.
       ConvProblem first = problem;
       first.accumulate = false;
@@ -168,7 +175,8 @@ double ConvChoices::cost(const Option& option, Pass pass) const {
 // For the actual run, epilogue included; more than any limit if no plan can be made.
 void ConvChoices::find_bytes(const ConvProblem& asked, Option& option) {
   if (option.workspace) return;
-  ConvProblem problem = with_layouts(asked, {option.candidate.x_layout, option.candidate.y_layout});
+  ConvProblem problem = taken(
+      *option.algo, with_layouts(asked, {option.candidate.x_layout, option.candidate.y_layout}));
   option.workspace = option.packed = 0;
   const auto add = [&] {
     const auto plan = option.algo->plan(problem, option.candidate.config, device_);

@@ -68,6 +68,7 @@ class ConvChoices {
   bool must_pack(Pass) const;
   double cost(const Option&, Pass) const;
   void find_bytes(const ConvProblem&, Option&);
+  ConvProblem taken(const ConvAlgo&, ConvProblem) const;
   std::optional<ConvChoice> choice(const ConvProblem&, Option&, const MemoryTerms&);
   Option* twin(Known& part, const Option&) const;
   std::optional<ConvChoice> in_parts(const ConvProblem&, const Option&, const MemoryTerms&);

@@ -30,9 +30,8 @@ SeparableChoices::SeparableChoices(const Graph& graph, const std::vector<Step>& 
 }
 
 bool SeparableChoices::takes_in(std::size_t step) const {
-  return std::any_of(all_.begin(), all_.end(), [&](const SeparableSteps& s) {
-    return std::find(s.front.begin(), s.front.end(), step) != s.front.end();
-  });
+  return std::any_of(all_.begin(), all_.end(),
+                     [&](const SeparableSteps& s) { return s.depthwise == step; });
 }
 
 std::optional<ConvChoice> SeparableChoices::best(const SeparableSteps& steps, Layout layout,

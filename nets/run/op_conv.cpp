@@ -1,5 +1,5 @@
-// Convolution through the plan's algorithms. Bias, ReLU and, in inference, the residual go into the
-// epilogue if the algorithm takes one, else they are separate operations.
+// Convolution through the plan's algorithms. Bias, activation and, in inference, the residual go
+// into the epilogue, as far as the algorithm takes them; the rest are separate operations.
 //
 // In inference a batch norm behind it is folded (conv_weights.h), and the filter is packed once,
 // unless the plan packs it in each run to save memory. In training each run packs it, since weights
@@ -47,19 +47,18 @@ class ConvOp : public Op {
                      stream);
     }
     forward_->run(args, packed, at_.forward_workspace.subspan(packed_each_run_), stream);
-    if (fused_) return;
     const DType dtype = problem_.dtype;
     const TensorDesc& y = context_.y;
-    if (weights_.has_bias())
+    if (weights_.has_bias() && !fused_.bias)
       ops().bias_forward(dtype, y, at_.y, bias(), at_.y, at_.forward_workspace, stream);
-    if (step.residual) ops().add(dtype, y, at_.y, at_.x[1], at_.y, stream);
-    if (step.relu) ops().activation_forward(dtype, ActivationKind::relu, y, at_.y, at_.y, stream);
+    if (step.residual && !fused_.residual) ops().add(dtype, y, at_.y, at_.x[1], at_.y, stream);
+    if (step.activation && !fused_.activation)
+      ops().activation_forward(dtype, *step.activation, y, at_.y, at_.y, stream);
   }
 
   void backward_filter(Stream& stream) override {
-    if (context_.step.relu)
-      ops().activation_backward(problem_.dtype, ActivationKind::relu, context_.y, at_.y, at_.dy,
-                                at_.dy, stream);
+    if (const auto kind = context_.step.activation)
+      ops().activation_backward(problem_.dtype, *kind, context_.y, at_.y, at_.dy, at_.dy, stream);
     if (weights_.has_bias())
       ops().bias_backward(problem_.dtype, context_.y, at_.dy, weights_.own_bias()->gradient,
                           at_.backward_workspace, stream);
@@ -140,9 +139,10 @@ class ConvOp : public Op {
   void make_forward() {
     const Step& step = context_.step;
     ConvProblem p = problem_;
-    p.epilogue = {weights_.has_bias(), step.residual, step.relu};
-    fused_ = !refuse(p);
-    if (!fused_) p.epilogue = {};
+    p.epilogue = {weights_.has_bias(), step.residual, step.activation};
+    if (refuse(p)) p.epilogue.activation.reset();
+    if (refuse(p)) p.epilogue = {};
+    fused_ = p.epilogue;
     forward_ = make(p);
     if (training() || pass_plan(Pass::forward).packs_each_run)
       packed_each_run_ = forward_->packed_bytes();
@@ -151,7 +151,7 @@ class ConvOp : public Op {
 
   void make_backward() {
     needs_.backward_filter = needs_.backward_reads_x = true;
-    needs_.backward_reads_y = context_.step.relu;
+    needs_.backward_reads_y = context_.step.activation.has_value();
     ConvProblem p = problem_;
     p.pass = Pass::backward_filter;
     filter_ = make(p);
@@ -198,7 +198,7 @@ class ConvOp : public Op {
 
   ConvProblem problem_;  // forward, without an epilogue
   ConvWeights weights_;
-  bool fused_ = false;
+  Epilogue fused_;  // what forward_ does
   std::unique_ptr<BatchedConv> forward_, data_, filter_;
   std::size_t filter_at_ = 0;        // offset in the constants
   std::size_t packed_each_run_ = 0;  // bytes that forward packs at the start of its workspace

@@ -96,7 +96,8 @@ class BatchNormOp : public Op {
  public:
   explicit BatchNormOp(OpContext context) : Op(std::move(context)) {
     const Step& step = context_.step;
-    desc_ = {context_.x[0], context_.layer<BatchNorm>().epsilon, step.residual, step.relu};
+    desc_ = {context_.x[0], context_.layer<BatchNorm>().epsilon, step.residual,
+             step.activation.has_value()};
     const std::string& name = context_.graph.nodes()[step.node].name;
     const std::int64_t channels = desc_.x.c;
     scale_ = context_.parameters.add(name + ".weight", {channels}, {Initial::Kind::one});
@@ -116,7 +117,7 @@ class BatchNormOp : public Op {
     deviation_at_ = padded(std::size_t(channels * size_of(context_.dtype)));
     needs_.saved = 2 * deviation_at_;
     needs_.backward_data = needs_.backward_reads_x = true;
-    needs_.backward_reads_y = step.residual && step.relu;
+    needs_.backward_reads_y = step.residual && step.activation;
     for (Gradient& g : needs_.gradient)
       if (g == Gradient::add) g = Gradient::write;
     // The residual's gradient first: a shortcut passes it on.

@@ -46,7 +46,7 @@ class Work {
   // ReLU's derivative in place, from y; dy's sum.
   void add(const Conv& layer) {
     if (!training_) return;
-    if (step_.relu) move(2 * y_, y_);
+    if (step_.activation) move(2 * y_, y_);
     if (layer.bias) move(y_, 0);
   }
   // Forward, dx and dw each take the same number of products.
@@ -78,7 +78,7 @@ class Work {
     const double residual = step_.residual ? y_ : 0;
     move(x_ + residual, y_);
     if (!training_) return;
-    const double value = step_.residual && step_.relu ? y_ : 0;
+    const double value = step_.residual && step_.activation ? y_ : 0;
     move(x_ + y_ + value, x_ + residual);
   }
   void add(const LocalResponseNorm&) {

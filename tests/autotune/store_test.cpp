@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "autotune/measure/ceilings.h"
 #include "conv/error.h"
@@ -166,7 +167,7 @@ TEST_F(StoreTest, FindsARowOnlyUnderItsOwnKey) {
   std::vector<ConvProblem> others(6, problem_);
   others[0].pass = Pass::backward_data;
   others[1].dtype = DType::f64;
-  others[2].epilogue.relu = true;
+  others[2].epilogue.activation = ActivationKind::relu;
   others[3].accumulate = true;
   others[4].n = 2;
   others[5].pad_h = 0;
@@ -259,7 +260,7 @@ TEST_F(StoreTest, JsonHoldsEverything) {
   for (int i = 0; i < 5; ++i) store.put(numbered_row(0, i));
   StoreRow failed = numbered_row(0, 5);
   ConvProblem with_epilogue = *failed.problem.conv();
-  with_epilogue.epilogue = {.bias = true, .residual = false, .relu = true};
+  with_epilogue.epilogue = {.bias = true, .residual = false, .activation = ActivationKind::relu};
   failed.problem = with_epilogue;
   failed.candidate.status = Status::failed;
   failed.candidate.rel_error = std::numeric_limits<double>::infinity();
@@ -271,6 +272,31 @@ TEST_F(StoreTest, JsonHoldsEverything) {
     expect_same(a[i], b[i]);
     EXPECT_EQ(a[i].problem, b[i].problem);
   }
+}
+
+// Rows with ReLU keep the text that they have always had; other activations are further words.
+TEST_F(StoreTest, EpiloguesHaveATextEach) {
+  Store store(file());
+  std::set<std::string> texts;
+  for (const bool bias : {false, true})
+    for (const bool residual : {false, true})
+      for (const ActivationKind kind : all_activations) {
+        StoreRow row = numbered_row(0, 1);
+        ConvProblem p = *row.problem.conv();
+        p.epilogue = {bias, residual, kind};
+        row.problem = p;
+        store.put(row);
+        texts.insert(extras_of(p));
+        EXPECT_EQ(import_json(export_json({row})).front().problem, row.problem) << extras_of(p);
+      }
+  EXPECT_EQ(texts.size(), 4 * all_activations.size());
+  for (const char* text : {"relu", "bias+relu", "bias+residual+relu", "hardsigmoid", "bias+relu6"})
+    EXPECT_TRUE(texts.contains(text)) << text;
+  EXPECT_EQ(store.rows().size(), texts.size());
+  std::string json = export_json({store.rows().front()});
+  const std::string text = extras_of(store.rows().front().problem);
+  json.replace(json.find("\"" + text + "\""), text.size() + 2, "\"relu+bias\"");
+  EXPECT_THROW(import_json(json), InputError);
 }
 
 TEST_F(StoreTest, ImportSaysWhichRowAndFieldIsWrong) {

@@ -488,7 +488,9 @@ TEST(Validate, NamesTheFieldOfAnImpossibleProblem) {
             "impossible problem: ow 18 takes padding of 10, more than the filter's 3: a transposed "
             "convolution's text has deconv: before it");
   EXPECT_EQ(refusal([](P& p) { p.pad_w = 20, p.q = 47; }), "accepted");
-  EXPECT_EQ(refusal([](P& p) { p.pass = Pass::backward_data, p.epilogue.relu = true; }),
+  EXPECT_EQ(refusal([](P& p) {
+              p.pass = Pass::backward_data, p.epilogue.activation = ActivationKind::relu;
+            }),
             "impossible problem: an epilogue belongs to pass fwd, not bwd_d");
   EXPECT_EQ(refusal([](P& p) { p.accumulate = p.epilogue.bias = true; }),
             "impossible problem: an epilogue and accumulating into the output exclude each other");

@@ -74,7 +74,7 @@ TEST(Reference, DepthByHand) {
 TEST(Reference, EpilogueAndAccumulateByHand) {
   ConvProblem f;
   f.k = 2, f.w = 2, f.q = 2;
-  f.epilogue = {.bias = true, .residual = true, .relu = true};
+  f.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   const std::vector<double> x{1, 2}, w{3, -3}, bias{10, 1}, residual{0, -20, 1, 2};
   EXPECT_EQ(whole(f, Pass::forward, {.x = x, .w = w, .bias = bias, .residual = residual}),
             (std::vector<double>{13, 0, 0, 0}));
@@ -83,6 +83,33 @@ TEST(Reference, EpilogueAndAccumulateByHand) {
   const std::vector<double> old{100, 200, 300, 400};
   EXPECT_EQ(whole(f, Pass::forward, {.x = x, .w = w, .out = old}),
             (std::vector<double>{103, 206, 297, 394}));
+}
+
+TEST(Reference, ActivationsByHand) {
+  ConvProblem f;
+  f.w = f.q = 5;
+  const double inf = std::numeric_limits<double>::infinity(), e = std::exp(1);
+  const std::vector<double> x{-inf, -1, 0, 1, 8}, w{1};
+  const auto activated = [&](ActivationKind kind) {
+    f.epilogue.activation = kind;
+    return whole(f, Pass::forward, {.x = x, .w = w});
+  };
+  const auto expect = [&](ActivationKind kind, const std::vector<double>& values) {
+    const std::vector<double> y = activated(kind);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      EXPECT_NEAR(y[i], values[i], 1e-15 * (1 + std::abs(values[i])))
+          << to_string(kind) << " of " << x[i];
+  };
+  const double s = 1 / (1 + 1 / e), phi = 0.84134474606854294859, one = 1 / (1 + std::exp(-8.0)),
+               t = (e * e - 1) / (e * e + 1);
+  expect(ActivationKind::relu, {0, 0, 0, 1, 8});
+  expect(ActivationKind::relu6, {0, 0, 0, 1, 6});
+  expect(ActivationKind::hardsigmoid, {0, 1. / 3, 0.5, 2. / 3, 1});
+  expect(ActivationKind::hardswish, {0, -1. / 3, 0, 2. / 3, 8});
+  expect(ActivationKind::tanh, {-1, -t, 0, t, std::tanh(8.0)});
+  expect(ActivationKind::sigmoid, {0, 1 - s, 0.5, s, one});
+  expect(ActivationKind::silu, {0, s - 1, 0, s, 8 * one});
+  expect(ActivationKind::gelu, {0, phi - 1, 0, phi, 8});
 }
 
 // <conv(x, w), dy> = <x, backward_data(dy, w)> = <w, backward_filter(x, dy)> pins both backward
@@ -145,7 +172,7 @@ TEST(Reference, RefusesDataThatIsNotTheProblems) {
 
 TEST(Reference, LetsANaNThroughTheReLU) {
   ConvProblem p = parse_problem("mb1ic1ih1oc1oh1kh1ph0").problem;
-  p.epilogue = {false, false, true};
+  p.epilogue = {false, false, ActivationKind::relu};
   const std::vector<double> x{std::nan("")}, w{1};
   EXPECT_TRUE(std::isnan(reference_at(p, {.x = x, .w = w}, 0)));
 }

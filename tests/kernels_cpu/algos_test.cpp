@@ -47,9 +47,12 @@ bool is_exact(const ConvAlgo& algo) {
 
 // F(6,3) is the least accurate of the transforms: 6e-6 in f32 over 256 channels of N(0,1) data
 // (Barabasz et al. 2018), times a margin for small sums. f64 is 2^29 times as accurate.
-double max_error(const ConvAlgo& algo, DType dtype) {
-  if (is_exact(algo)) return 0;
-  return dtype == DType::f64 ? 1e-12 : 5e-5;
+double max_error(const ConvAlgo& algo, const ConvProblem& p) {
+  const bool is_f64 = p.dtype == DType::f64;
+  const std::optional<ActivationKind> kind = p.epilogue.activation;
+  const bool exact = !kind || *kind == ActivationKind::relu || *kind == ActivationKind::relu6;
+  if (is_exact(algo)) return exact ? 0 : is_f64 ? 1e-14 : 1e-6;
+  return is_f64 ? 1e-12 : 5e-5;
 }
 
 std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& config,
@@ -60,7 +63,8 @@ std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& co
       device.isa, to_text(p), to_string(p.pass), to_string(p.dtype), algo.info().id, device.threads,
       seed, to_string(p.x_layout), to_string(p.y_layout), config.text(),
       p.epilogue.bias ? " +bias" : "", p.epilogue.residual ? " +residual" : "",
-      p.epilogue.relu ? " +relu" : "", p.accumulate ? " accumulate" : "");
+      p.epilogue.activation ? fmt::format(" +{}", to_string(*p.epilogue.activation)) : "",
+      p.accumulate ? " accumulate" : "");
 }
 
 using Count = std::map<std::string, int>;  // candidates that ran, by algorithm
@@ -83,8 +87,8 @@ void check_candidates(ConvProblem p, std::uint64_t seed, const std::string& isa,
           continue;
         }
         for (const Config& config : algo->configs(p, *device)) {
-          const CheckResult verdict = check_candidate(*algo, p, config, reference, *device, *stream,
-                                                      max_error(*algo, p.dtype));
+          const CheckResult verdict =
+              check_candidate(*algo, p, config, reference, *device, *stream, max_error(*algo, p));
           if (verdict.status == Status::refused) continue;  // its workspace is too large
           EXPECT_EQ(verdict.status, Status::ok)
               << verdict.reason << "\n  " << command(*algo, p, config, device->info(), seed);
@@ -136,8 +140,9 @@ TEST_P(EveryAlgo, AccumulatesIntoTheOutput) {
 TEST_P(EveryAlgo, AppliesTheEpilogue) {
   ConvProblem p = test_problem(GetParam()).problem;
   Count ran;
-  for (const Epilogue e : {Epilogue{true, false, false}, Epilogue{false, true, false},
-                           Epilogue{false, false, true}, Epilogue{true, true, true}}) {
+  for (const Epilogue e :
+       {Epilogue{true, false}, Epilogue{false, true}, Epilogue{false, false, ActivationKind::relu},
+        Epilogue{true, true, ActivationKind::relu}}) {
     p.epilogue = e;
     check_candidates(p, 3, supported_isas().back(), ran);
   }
@@ -189,6 +194,32 @@ INSTANTIATE_TEST_SUITE_P(Depth, EveryAlgo,
                                                          depth_problem_texts().size()),
                          [](const auto& param) { return test_problem(param.param).name; });
 
+// Every algorithm with every activation: small problems of which each takes some, with whole
+// channel blocks and without, a depth, and 1 or 2 channels a group.
+TEST(Epilogue, AppliesEveryActivation) {
+  Count ran;
+  for (const std::string& isa : isas())
+    for (const char* text :
+         {"mb1ic64ih5oc64oh5kh3ph1", "mb2ic16ih6oc20oh6kh1ph0", "mb1ic3ih13oc20oh7kh5sh2ph2",
+          "mb1ic3ih9oc20oh9kh3ph1", "mb1ic24ih7oc2oh7kh3ph1", "g20mb1ic20ih6oc20oh6kh3ph1",
+          "g6mb1ic24ih6oc24oh6kh3ph1", "g24mb1ic24ih9oc24oh9kh7ph3", "mb2ic128ih3oc128oh3kh1ph0",
+          "mb1ic16id3ih4oc20kd3kh3pd1ph1"})
+      for (const ActivationKind kind : all_activations) {
+        ConvProblem p = parse_problem(text).problem;
+        p.epilogue = {true, true, kind};
+        check_candidates(p, 5, isa, ran);
+        if (kind != ActivationKind::sigmoid && kind != ActivationKind::hardswish) continue;
+        p.dtype = DType::f64;
+        p.epilogue = {false, false, kind};
+        check_candidates(p, 5, isa, ran);
+      }
+  for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
+    const std::string& id = algo->info().id;
+    if (id == "im2col_blocked") continue;  // has no forward pass, so no epilogue
+    EXPECT_TRUE(ran.contains(id) || algo->info().origin == Origin::vendor) << id;
+  }
+}
+
 // A net with one bad weight must not output a plausible class.
 TEST(Epilogue, LetsNaNsThrough) {
   Count ran;
@@ -206,7 +237,7 @@ TEST(Epilogue, LetsNaNsThrough) {
                  {blocked_layout(device->info()), blocked_layout(device->info())}}) {
           ConvProblem p = parse_problem(text).problem;
           p.dtype = dtype;
-          p.epilogue = {true, true, true};
+          p.epilogue = {true, true, ActivationKind::relu};
           p.x_layout = x_layout;
           p.y_layout = y_layout;
           for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
@@ -318,8 +349,8 @@ TEST(Machine, EveryConfigOfAllItsThreadsIsRight) {
         for (const ConvAlgo* algo : registry().for_device(DeviceKind::cpu)) {
           if (algo->refuse(p, *device)) continue;
           for (const Config& config : algo->configs(p, *device)) {
-            const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream,
-                                                 max_error(*algo, p.dtype));
+            const auto verdict =
+                check_candidate(*algo, p, config, reference, *device, *stream, max_error(*algo, p));
             EXPECT_TRUE(verdict.status == Status::ok || verdict.status == Status::refused)
                 << verdict.reason << "\n  " << command(*algo, p, config, device->info(), 9);
           }

@@ -142,7 +142,7 @@ TEST_P(Depthwise, TakesLargeFiltersAndLongRows) {
 
 TEST_P(Depthwise, StoresNonTemporally) {
   ConvProblem p = blocked_problem("g48mb2ic48ih9oc48kh3ph1", Pass::forward, GetParam());
-  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   for (const Layout layout : {p.x_layout, Layout::nhwc})
     for (const std::int64_t filters : {1, 2}) {
       p.k = p.c * filters;

@@ -30,7 +30,7 @@ class Direct : public testing::TestWithParam<std::string> {
 
 TEST_P(Direct, StreamsItsResults) {
   ConvProblem p = problem("mb2ic48ih9oc40oh9kh3ph1", Pass::forward, false);
-  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   check(*direct_, p, true);
   check(*direct_, problem("mb2ic33ih14oc20oh7kh3sh2ph1", Pass::backward_data, false), true);
   check(*first_layer_, problem("mb2ic3ih19oc40oh19kh3ph1", Pass::forward, true), true);
@@ -94,7 +94,8 @@ TEST_P(Direct, PacksSmallGroupsIntoAVector) {
           if (grouped->refuse(p, *device)) continue;
           ++taken;
           check(*grouped, p, pass != Pass::backward_filter);
-          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+          if (pass == Pass::forward)
+            p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
           p.accumulate = pass != Pass::forward;
           check(*grouped, p);
         }

@@ -224,7 +224,8 @@ TEST(FftTiled, TakesDepthwiseFilters) {
           ConvProblem p = parse_problem(text).problem;
           p.pass = pass;
           p.x_layout = p.y_layout = blocked_layout(device->info());
-          if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+          if (pass == Pass::forward)
+            p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
           p.accumulate = pass != Pass::forward;
           const ReferenceCase reference(p, 5);
           const auto refusal = algo.refuse(p, *device);
@@ -346,7 +347,7 @@ TEST(FftTiled, FusesTheEpilogue) {
   const auto stream = device->make_stream();
   ConvProblem p = parse_problem("mb2ic20ih30oc21kh3ph1").problem;
   p.x_layout = p.y_layout = blocked(device->info().isa);
-  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   const ReferenceCase reference(p, 5);
   for (Config config : algo.configs(p, *device))
     for (const char* stores : {"ordinary", "nontemporal"}) {

@@ -59,12 +59,12 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       // At most 24 columns, or that many in the last panel, in groups of four; also with 7 rows or
       // one.
       {.text = "mb1ic24ih6oc24oh6kh1ph0",
-       .epilogue = {.bias = true, .residual = true, .relu = true}},
+       .epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu}},
       {.text = "mb2ic56ih9oc56oh9kh3ph1", .epilogue = {.residual = true}},
       {.text = "mb3ic33ih8oc22oh4kh1ph0sh2", .accumulate = true},
       // Shallow products: tiles of three and four vectors, whose last columns may be padding.
       {.text = "mb2ic20ih9oc91oh9kh1ph0",
-       .epilogue = {.bias = true, .residual = true, .relu = true}},
+       .epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu}},
       {.text = "mb3ic124ih5oc64oh5kh1ph0", .epilogue = {.bias = true}},
       {.text = "mb1ic192ih11oc120oh6kh1ph0sh2", .accumulate = true},
       {.text = "mb5ic40ih9oc80oh9kh3ph1"},    // chunks of backward_filter: 2, 2 and 1 images,
@@ -79,7 +79,7 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "g2mb1ic32iw450oc64ow450kw3dw7pw16"},
       // Groups: a thread takes whole ones, or all threads one after another.
       {.text = "g3mb2ic48ih9oc96oh9kh3ph1",
-       .epilogue = {.bias = true, .residual = true, .relu = true}},
+       .epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu}},
       {.text = "g4mb3ic128ih10iw7oc64oh5ow4kh3sh2ph1", .accumulate = true},
       {.text = "g5mb2ic80ih7oc80oh4kh1sh2ph0"},  // zeros between the pixels of dx
       {.text = "g2mb3ic96ih8oc160oh8kh1ph0", .epilogue = {.bias = true}},
@@ -88,9 +88,10 @@ TEST_P(ImplicitGemm, MatchesTheReference) {
       {.text = "mb2ic3ih19oc40oh19kh3ph1", .plain_x = true},
       {.text = "mb1ic1ih10oc16oh3kh2sh4ph0", .plain_x = true},
       {.text = "mb1ic3ih43oc16oh9kh11sh4ph2", .plain_x = true},
-      {.text = "mb2ic64ih7oc48oh7kh3ph1", .epilogue = {.bias = true, .relu = true}},
+      {.text = "mb2ic64ih7oc48oh7kh3ph1",
+       .epilogue = {.bias = true, .activation = ActivationKind::relu}},
       {.text = "mb2ic64ih7oc41oh7kh3ph1",
-       .epilogue = {.bias = true, .residual = true, .relu = true}},
+       .epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu}},
       {.text = "mb2ic64ih7oc41oh7kh3ph1", .epilogue = {.residual = true}},
       {.text = "mb2ic64ih7oc41oh7kh3ph1", .accumulate = true},
       {.text = "mb2ic33ih14oc20oh5kh2ph0sh3", .accumulate = true},

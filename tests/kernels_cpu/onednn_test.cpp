@@ -87,7 +87,7 @@ TEST_F(OneDnn, WinogradRefusesOtherPaddingBelowThanAboveInBackwardData) {
 
 TEST_F(OneDnn, FusesTheEpilogueAndAccumulates) {
   ConvProblem p = problem(plain);
-  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   EXPECT_GT(check_layouts(direct(), p, 1e-5), 0);
   p.epilogue = {};
   p.accumulate = true;
@@ -111,7 +111,7 @@ TEST_F(OneDnn, RefusesRatherThanFallBack) {
 TEST_F(OneDnn, TakesAResidualAndReLUWhereItsOwnReLUCrashes) {
   if (device_->info().isa != "avx512") GTEST_SKIP() << "its brgconv needs avx512";
   ConvProblem p = problem("mb4ic64ih2iw22oc64oh2ow22kh1ph0");
-  p.epilogue = {.bias = true, .residual = true, .relu = true};
+  p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   EXPECT_GT(check_layouts(direct(), p, 1e-5), 1);
 }
 

@@ -88,7 +88,7 @@ TEST(Slices, EveryTapOnceAndTheEpilogueAtItsPlace) {
           ConvProblem p = parse_problem(text).problem;
           p.pass = pass;
           p.x_layout = p.y_layout = layout;
-          if (pass == Pass::forward) p.epilogue = {true, true, true};
+          if (pass == Pass::forward) p.epilogue = {true, true, ActivationKind::relu};
           const bool forward = pass == Pass::forward;
           const TensorDesc out = forward ? p.y_desc() : p.x_desc();
           const std::int64_t depth = forward ? p.z : p.d, rows = forward ? p.p : p.h;
@@ -123,7 +123,8 @@ TEST(Slices, EveryTapOnceAndTheEpilogueAtItsPlace) {
                 EXPECT_EQ(slice.accumulate, i > 0) << text;
                 EXPECT_EQ(slice.epilogue.bias, forward && i == 0) << text;
                 EXPECT_EQ(slice.epilogue.residual, forward && i == 0) << text;
-                EXPECT_EQ(slice.epilogue.relu, forward && i + 1 == uses.size()) << text;
+                EXPECT_EQ(slice.epilogue.activation.has_value(), forward && i + 1 == uses.size())
+                    << text;
               }
             }
           std::int64_t all = 0;

@@ -46,10 +46,10 @@ TEST_P(SplitGemmTest, MatchesTheReference) {
       {.text = "mb1ic16ih17oc16oh11kh3ph0dh2"},
       {.text = "mb1ic16ih1oc16oh1kh5ph2"},
       {.text = "g3mb2ic48ih5oc96oh5kh3ph1",
-       .epilogue = {.bias = true, .residual = true, .relu = true}},
+       .epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu}},
       {.text = "g4mb3ic128ih6iw7oc64oh3ow4kh3sh2ph1", .accumulate = true},
       {.text = "mb2ic20ih5oc91oh5kh1ph0",
-       .epilogue = {.bias = true, .residual = true, .relu = true}},
+       .epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu}},
       {.text = "mb2ic64ih4oc41oh4kh3ph1", .epilogue = {.bias = true}},
       {.text = "mb1ic192ih6oc40oh3kh1ph0sh2", .accumulate = true},
       {.text =

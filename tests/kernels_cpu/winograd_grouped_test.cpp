@@ -57,7 +57,8 @@ TEST(WinogradGrouped, TakesGroupsThatShareAVectorOrFillSome) {
             if (!take(p, *device)) continue;
             ++taken;
             p.accumulate = pass == Pass::backward_data;
-            if (!p.accumulate) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            if (!p.accumulate)
+              p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
             take(p, *device);
           }
       EXPECT_GE(taken, isa == "avx512" ? 2 * (8 + 5) : 2 * 4) << isa;

@@ -129,7 +129,8 @@ TEST(Winograd, LaysSmallImagesSideBySide) {
           for (const DType dtype : dtypes) {
             ConvProblem p = blocked(text, pass, *device, dtype);
             p.accumulate = pass == Pass::backward_data;
-            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            if (pass == Pass::forward)
+              p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
             const ReferenceCase reference(p, 4);
             for (const Config& config : all_configs(p)) {
               try {
@@ -159,7 +160,8 @@ TEST(Winograd, TakesADilatedImageRemainderByRemainder) {
           for (const DType dtype : dtypes) {
             ConvProblem p = blocked(text, pass, *device, dtype);
             p.accumulate = pass == Pass::backward_data;
-            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            if (pass == Pass::forward)
+              p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
             const ReferenceCase reference(p, 6);
             for (const Config& config : winograd().configs(p, *device))
               expect_right(p, config, reference, *device);
@@ -180,7 +182,8 @@ TEST(Winograd, TakesGroupsOneByOne) {
           for (const DType dtype : dtypes) {
             ConvProblem p = blocked(text, pass, *device, dtype);
             p.accumulate = pass != Pass::forward;
-            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            if (pass == Pass::forward)
+              p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
             const ReferenceCase reference(p, 6);
             for (Config config : winograd().configs(p, *device)) {
               expect_right(p, config, reference, *device);
@@ -209,7 +212,8 @@ TEST(Winograd, TakesAStrideOfTwoPhaseByPhase) {
           for (const DType dtype : dtypes) {
             ConvProblem p = blocked(text, pass, *device, dtype);
             p.accumulate = pass == Pass::backward_data;
-            if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+            if (pass == Pass::forward)
+              p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
             const ReferenceCase reference(p, 5);
             std::vector<Config> configs = winograd().configs(p, *device);
             for (const std::int64_t m : {4, 7})
@@ -250,7 +254,7 @@ TEST(Winograd, FoldsTheStrideOfAFirstLayer) {
             p.x_layout = Layout::nchw;
             p.accumulate = threads == 1 || pass == Pass::backward_filter;
             if (pass == Pass::forward && !p.accumulate)
-              p.epilogue = {.bias = true, .residual = true, .relu = true};
+              p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
             ASSERT_FALSE(winograd().refuse(p, *device)) << text;
             const ReferenceCase reference(p, 6);
             std::vector<Config> configs = winograd().configs(p, *device);
@@ -274,7 +278,8 @@ TEST(Winograd1d, TakesFirstLayersOfStrideOne) {
         ConvProblem p = blocked(text, Pass::forward, *device);
         p.x_layout = Layout::nchw;
         p.accumulate = threads == 1;
-        if (!p.accumulate) p.epilogue = {.bias = true, .residual = true, .relu = true};
+        if (!p.accumulate)
+          p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
         const ReferenceCase reference(p, 8);
         ASSERT_FALSE(winograd_1d().refuse(p, *device)) << text;
         Config config{{"tile", 4}};

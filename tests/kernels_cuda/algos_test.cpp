@@ -49,7 +49,7 @@ std::string command(const ConvAlgo& algo, const ConvProblem& p, const Config& co
       "  (x {}, y {}, config '{}'{}{}{}{}, schedule {})",
       to_text(p), to_string(p.pass), to_string(p.dtype), algo.info().id, seed,
       to_string(p.x_layout), to_string(p.y_layout), config.text(), p.epilogue.bias ? " +bias" : "",
-      p.epilogue.residual ? " +residual" : "", p.epilogue.relu ? " +relu" : "",
+      p.epilogue.residual ? " +residual" : "", p.epilogue.activation ? " +relu" : "",
       p.accumulate ? " accumulate" : "", on_cpu::config.seed);
 }
 
@@ -182,8 +182,9 @@ TEST_P(EveryCudaAlgo, AccumulatesIntoTheOutput) {
 
 TEST_P(EveryCudaAlgo, AppliesTheEpilogue) {
   for_problems(5, [&](ConvProblem p) {
-    for (const Epilogue e : {Epilogue{true, false, false}, Epilogue{false, true, false},
-                             Epilogue{false, false, true}, Epilogue{true, true, true}}) {
+    for (const Epilogue e : {Epilogue{true, false}, Epilogue{false, true},
+                             Epilogue{false, false, ActivationKind::relu},
+                             Epilogue{true, true, ActivationKind::relu}}) {
       p.epilogue = e;
       check(p, 3);
     }
@@ -210,7 +211,7 @@ TEST_P(EveryCudaAlgo, PlansOnlyTheConfigsThatItLists) {
 TEST_P(EveryCudaAlgo, LetsNaNsThroughTheEpilogue) {
   ConvProblem p = parse_problem("mb1ic8ih6oc12oh6kh3ph1").problem;
   p.dtype = GetParam().dtype;
-  p.epilogue = {true, true, true};
+  p.epilogue = {true, true, ActivationKind::relu};
   int ran = 0;
   for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
     p.x_layout = p.y_layout = layout;
@@ -257,6 +258,7 @@ TEST_P(EveryCudaAlgo, TakesRandomProblems) {
   for (int i = 0, enough = reduced() ? 4 : 16; i < enough || (ran_ < enough && i < 2000); ++i) {
     ConvProblem p = random_problem(random);
     p.dtype = GetParam().dtype;
+    if (p.epilogue.activation) p.epilogue.activation = ActivationKind::relu;  // the only one
     on_cpu::config.seed = unsigned(i);
     SCOPED_TRACE(fmt::format("CONVLAB_TEST_SEED={}, problem {}", seed, i));
     check(p, std::uint64_t(i));
@@ -276,6 +278,27 @@ TEST(CudaRegistry, EveryAlgorithmIsTested) {
   for (const ConvAlgo* algo : cuda_registry().for_device(DeviceKind::cuda))
     EXPECT_TRUE(tested.contains(algo->info().id)) << algo->info().id << " refused every type";
   EXPECT_GT(tested.size(), 0u);
+}
+
+TEST(CudaRegistry, RefusesEveryActivationButReLUByName) {
+  const auto device = make_cuda_device();
+  int refused = 0;
+  for (const ConvAlgo* algo : cuda_registry().for_device(DeviceKind::cuda)) {
+    ConvProblem p = parse_problem("mb2ic32ih12oc32oh12kh3ph1").problem;
+    if (algo->refuse(p, *device)) continue;
+    p.epilogue.activation = ActivationKind::relu;
+    EXPECT_FALSE(algo->refuse(p, *device)) << algo->info().id;
+    for (const ActivationKind kind : all_activations) {
+      if (kind == ActivationKind::relu) continue;
+      p.epilogue.activation = kind;
+      const auto refusal = algo->refuse(p, *device);
+      ASSERT_TRUE(refusal) << algo->info().id << " " << to_string(kind);
+      EXPECT_EQ(refusal->field, Field::epilogue) << refusal->reason();
+      EXPECT_EQ(refusal->has, to_string(kind));
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 }  // namespace

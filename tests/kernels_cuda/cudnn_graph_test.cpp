@@ -91,12 +91,14 @@ TEST(CudnnGraph, AddsToItsOutput) {
 }
 
 TEST(CudnnGraph, FusesTheEpilogue) {
-  for (const Epilogue epilogue : {Epilogue{.bias = true}, Epilogue{.bias = true, .relu = true},
-                                  Epilogue{.bias = true, .residual = true, .relu = true}})
+  for (const Epilogue epilogue :
+       {Epilogue{.bias = true}, Epilogue{.bias = true, .activation = ActivationKind::relu},
+        Epilogue{.bias = true, .residual = true, .activation = ActivationKind::relu}})
     for (const MathType math : {MathType::f32, MathType::tf32}) {
       ConvProblem p = problem("mb4ic32ih28oc32kh3ph1");
       p.epilogue = epilogue;
-      EXPECT_GT(plans(p, math), 0) << epilogue.residual << epilogue.relu << int(math);
+      EXPECT_GT(plans(p, math), 0)
+          << epilogue.residual << epilogue.activation.has_value() << int(math);
     }
 }
 

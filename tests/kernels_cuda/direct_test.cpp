@@ -18,7 +18,8 @@ class CudaDirect : public OneCudaAlgo {
   // Adds the whole epilogue in forward and accumulates in backward. Sums of small integers are
   // exact to the last bit. Without `configs` it takes the algorithm's own.
   void expect_exact(ConvProblem p, std::vector<Config> configs = {}) {
-    if (p.pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+    if (p.pass == Pass::forward)
+      p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
     p.accumulate = p.pass != Pass::forward;
     const auto refusal = algo_.refuse(p, *device_);
     ASSERT_FALSE(refusal) << to_text(p) << ": " << refusal->reason();
@@ -116,7 +117,8 @@ TEST_F(CudaDirect, HalfTypesAreSummedInSingle) {
     for (const Pass pass : all_passes)
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
         ConvProblem p = problem("mb2ic24ih11oc36kh3sh2ph1", pass, layout, dtype);
-        if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+        if (pass == Pass::forward)
+          p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
         const ReferenceCase reference(p, 3);
         for (const Config& config : algo_.configs(p, *device_))
           expect_right(p, config, reference, error);

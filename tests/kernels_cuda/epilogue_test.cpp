@@ -48,10 +48,11 @@ void expect_stored(const Epilogue& kinds, bool accumulate, int step) {
   for (int i = 0; i < elements; ++i) {
     double expected = value(i, 0) + (kinds.bias ? value(step * i, 2) : 0) +
                       (kinds.residual ? value(i, 3) : 0) + (accumulate ? value(i, 1) : 0);
-    if (kinds.relu) expected = std::max(expected, 0.0);
+    if (kinds.activation) expected = std::max(expected, 0.0);
     EXPECT_EQ(double(widen(out[i])), expected)
         << i << ": bias " << kinds.bias << ", residual " << kinds.residual << ", relu "
-        << kinds.relu << ", accumulate " << accumulate << ", " << size << " elements";
+        << kinds.activation.has_value() << ", accumulate " << accumulate << ", " << size
+        << " elements";
   }
 }
 
@@ -60,7 +61,8 @@ void expect_stored() {
   for (const int step : {0, 1}) {
     for (const bool bias : {false, true})
       for (const bool residual : {false, true})
-        for (const bool relu : {false, true}) {
+        for (const auto relu :
+             {std::optional<ActivationKind>(), std::optional(ActivationKind::relu)}) {
           expect_stored<T, 1>({bias, residual, relu}, false, step);
           expect_stored<T, 16 / int(sizeof(T))>({bias, residual, relu}, false, step);
         }

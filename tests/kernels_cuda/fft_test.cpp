@@ -33,7 +33,8 @@ void expect_right(const std::string& id, const std::string& text, const Case& ho
   for (const Pass pass : all_passes) {
     ConvProblem p = problem(text, pass, how.x_layout, how.dtype);
     p.y_layout = how.y_layout;
-    if (pass == Pass::forward) p.epilogue = {.bias = true, .residual = true, .relu = true};
+    if (pass == Pass::forward)
+      p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
     p.accumulate = pass != Pass::forward;
     const auto refusal = algo.refuse(p, *device);
     ASSERT_FALSE(refusal) << text << ": " << refusal->reason();

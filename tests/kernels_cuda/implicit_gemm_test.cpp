@@ -37,7 +37,7 @@ ConvProblem finishing(const char* text, Pass pass, bool accumulate, DType dtype 
   ConvProblem p = problem(text, pass, Layout::nchw, dtype);
   p.accumulate = accumulate;
   if (!accumulate && pass == Pass::forward)
-    p.epilogue = {.bias = true, .residual = true, .relu = true};
+    p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
   return p;
 }
 
@@ -132,7 +132,7 @@ TEST_F(CudaImplicitGemm, FinishesShortTypes) {
     for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
       ConvProblem p = problem("mb2ic5ih9oc70kh3ph1", Pass::forward, layout);
       p.dtype = dtype;
-      p.epilogue = {.bias = true, .residual = true, .relu = true};
+      p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
       const ReferenceCase reference(p, 1, DataKind::small_integers);
       for (const std::int64_t split : {1, 2})
         expect_right(p, with(64, 64, split, f32, dtype), reference);

@@ -27,7 +27,7 @@ TEST_F(CudaWinogradSplit, IsRight) {
     for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
       ConvProblem p = problem("mb2ic21ih7iw9oc37kh3ph1", pass, layout);
       if (pass == Pass::forward)
-        p.epilogue = {.bias = true, .residual = true, .relu = true};
+        p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
       else
         p.accumulate = true;
       const ReferenceCase reference(p, 12);

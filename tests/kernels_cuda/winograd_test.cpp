@@ -88,7 +88,7 @@ TEST(CudaWinograd, TakesAnyPairOfLayouts) {
 }
 
 TEST(CudaWinograd, FinishesTheOutput) {
-  for (const bool relu : {false, true})
+  for (const auto relu : {std::optional<ActivationKind>(), std::optional(ActivationKind::relu)})
     for (const bool accumulate : {false, true})
       for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
         // Rows of whole vectors, and rows with a remainder.
@@ -97,7 +97,7 @@ TEST(CudaWinograd, FinishesTheOutput) {
           if (accumulate)
             p.accumulate = true;
           else
-            p.epilogue = {.bias = true, .residual = true, .relu = relu};
+            p.epilogue = {.bias = true, .residual = true, .activation = relu};
           const ReferenceCase reference(p, 3);
           for (const Config& config : nonfused_configs(p)) check(p, config, reference);
         }
@@ -194,7 +194,7 @@ TEST(CudaWinograd, FusesTheEpilogue) {
   for (const char* text : {"mb2ic3ih8iw12oc36kh3ph1", "mb2ic3ih5iw7oc36kh3ph1"})
     for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
       ConvProblem p = problem(text, Pass::forward, layout, layout);
-      p.epilogue = {.bias = true, .residual = true, .relu = true};
+      p.epilogue = {.bias = true, .residual = true, .activation = ActivationKind::relu};
       const ReferenceCase finished(p, 8);
       for (const Config& config : fused_configs()) check(p, config, finished);
       p.epilogue = {};

@@ -62,8 +62,10 @@ class Describer {
     const Node& node = graph_.nodes()[step.node];
     StepInfo info;
     info.layer = node.name;
-    info.suffix = fmt::format("{}{}{}{}", step.depthwise ? "+dw" : "", step.batch_norm ? "+bn" : "",
-                              step.residual ? "+add" : "", step.relu ? "+relu" : "");
+    info.suffix =
+        fmt::format("{}{}{}{}", step.depthwise ? "+dw" : "", step.batch_norm ? "+bn" : "",
+                    step.residual ? "+add" : "",
+                    step.activation ? fmt::format("+{}", to_string(*step.activation)) : "");
     info.kind = std::visit(KindOf{}, node.layer);
     info.plan = &step_plan;
     count_bytes(step, info);
