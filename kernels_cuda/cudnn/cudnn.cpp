@@ -318,7 +318,6 @@ class Cudnn : public ConvAlgo {
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     if (algo_)
       if (auto refusal = refuse_pass(*algo_, p.pass)) return refusal;
-    if (auto refusal = refuse_all_but_relu(p)) return refusal;
     if (auto refusal = refuse_shape(p, CudnnInterface::legacy)) return refusal;
     if (auto refusal = refuse_missing_libraries(info_)) return refusal;
     std::string reason;

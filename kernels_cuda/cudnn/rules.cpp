@@ -69,6 +69,7 @@ std::optional<std::int64_t> padding_after(std::int64_t inputs, std::int64_t outp
 }
 
 std::optional<Refusal> refuse_shape(const ConvProblem& p, CudnnInterface interface) {
+  if (auto refusal = refuse_all_but_relu(p)) return refusal;
   if (auto refusal = refuse_depth(p)) return refusal;
   if (auto refusal = refuse_blocked_layouts(p)) return refusal;
   if (auto refusal = refuse_two_layouts(p)) return refusal;
