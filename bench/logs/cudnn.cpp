@@ -89,8 +89,8 @@ void add_epilogue(const CudnnCall& call, ConvProblem& p) {
   if (p.epilogue.residual && call.factor("alpha2", 0) != 1) throw SkippedRun{"a residual scaled"};
   const std::string mode = call.text("activationDesc.mode");
   const std::string word = mode.substr(0, mode.find(' '));
-  p.epilogue.relu = word == "CUDNN_ACTIVATION_RELU";
-  if (!p.epilogue.relu && word != "CUDNN_ACTIVATION_IDENTITY")
+  if (word == "CUDNN_ACTIVATION_RELU") p.epilogue.activation = ActivationKind::relu;
+  if (!p.epilogue.activation && word != "CUDNN_ACTIVATION_IDENTITY")
     throw SkippedRun{fmt::format("the activation {}", quoted_part(word))};
 }
 

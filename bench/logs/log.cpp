@@ -83,10 +83,10 @@ LogSink::Run LogSink::add(const ConvProblem& p, bool transposed, std::optional<d
     return no_run;
   }
   Part& part = parts_[part_];
-  const std::string key =
-      fmt::format("{}{} {} {} {}{}{}", transposed ? transposed_prefix : "", to_text(p),
-                  to_string(p.pass), to_string(p.dtype), p.epilogue.bias ? "b" : "",
-                  p.epilogue.residual ? "s" : "", p.epilogue.relu ? "r" : "");
+  const std::string key = fmt::format(
+      "{}{} {} {} {}{}{}", transposed ? transposed_prefix : "", to_text(p), to_string(p.pass),
+      to_string(p.dtype), p.epilogue.bias ? "b" : "", p.epilogue.residual ? "s" : "",
+      p.epilogue.activation ? to_string(*p.epilogue.activation) : "");
   const auto [place, fresh] = part.places.try_emplace(key, part.convs.size());
   if (fresh) {
     part.convs.emplace_back();

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "bench/logs/readers.h"
 #include "conv/error.h"
@@ -83,6 +84,27 @@ bool covers(std::int64_t mask, const ConvProblem& p) {
   return true;
 }
 
+// The activation of a post-op like "eltwise_clip:0:6", whose numbers are alpha, beta and scale.
+std::optional<ActivationKind> activation_of(const std::vector<std::string_view>& parts) {
+  const auto is = [&](std::size_t i, double value, double otherwise) {
+    return std::abs((i < parts.size() ? number(parts[i]).value_or(-1) : otherwise) - value) < 1e-5;
+  };
+  const std::string_view name = parts[0];
+  if (!is(3, 1, 1)) return {};
+  if (name == "eltwise_relu" && is(1, 0, 0)) return ActivationKind::relu;
+  if (name == "eltwise_clip" && is(1, 0, 0) && is(2, 6, 0)) return ActivationKind::relu6;
+  if (name == "eltwise_bounded_relu" && is(1, 6, 0)) return ActivationKind::relu6;
+  if (name == "eltwise_hardsigmoid" && is(1, 1. / 6, 0) && is(2, 0.5, 0))
+    return ActivationKind::hardsigmoid;
+  if (name == "eltwise_hardswish" && (parts.size() == 1 || (is(1, 1. / 6, 0) && is(2, 0.5, 0))))
+    return ActivationKind::hardswish;
+  if (name == "eltwise_swish" && is(1, 1, 0)) return ActivationKind::silu;
+  if (name == "eltwise_gelu_erf") return ActivationKind::gelu;
+  if (name == "eltwise_logistic") return ActivationKind::sigmoid;
+  if (name == "eltwise_tanh") return ActivationKind::tanh;
+  return {};
+}
+
 // Adds one post-op, "eltwise_relu", "sum:1:0:f32" or "binary_add:f32:15:abcd". Returns false if an
 // epilogue does not have it at this place.
 bool add_post_op(std::string_view text, ConvProblem& p) {
@@ -95,9 +117,12 @@ bool add_post_op(std::string_view text, ConvProblem& p) {
                    (parts.size() < 4 || parts[3] == to_string(p.dtype));
   const bool add = parts[0] == "binary_add" && parts.size() > 2 && parts[1] == to_string(p.dtype) &&
                    covers(whole_number(parts[2]).value_or(0), p);
-  const bool relu = parts[0] == "eltwise_relu" && is(1, 0, 0) && is(3, 1, 1);
-  if (e.relu || (e.residual && !relu) || !(sum || add || relu)) return false;
-  (relu ? e.relu : e.residual) = true;
+  const std::optional<ActivationKind> activation = activation_of(parts);
+  if (e.activation || (e.residual && !activation) || !(sum || add || activation)) return false;
+  if (activation)
+    e.activation = activation;
+  else
+    e.residual = true;
   return true;
 }
 
@@ -275,11 +300,11 @@ void OnednnReader::read_convolution(const std::vector<std::string_view>& fields,
   p.pass = *pass;
   p.epilogue.bias = bias && *pass == Pass::forward;
   if (missing == 0) add_attributes(fields[c.attributes], p, sink);
-  if (*pass != Pass::forward && (p.epilogue.residual || p.epilogue.relu))
+  if (*pass != Pass::forward && (p.epilogue.residual || p.epilogue.activation))
     throw SkippedRun{fmt::format("post-ops in pass {}", to_string(*pass))};
   if (bias && *pass == Pass::backward_filter) sink.simplify("the bias's gradient is left out");
   if (transposed) {
-    if (p.epilogue.residual || p.epilogue.relu)
+    if (p.epilogue.residual || p.epilogue.activation)
       throw SkippedRun{"post-ops of a transposed convolution"};
     if (p.epilogue.bias) sink.simplify("the bias of a transposed convolution is left out");
     p.epilogue = {};

@@ -61,7 +61,7 @@ TEST(Log, ReadsOnednn1) {
                                "mb2ic16ih7oc16oh7kh3ph1 fwd f32 bias+residual+relu x1 0.125 ms",
                                "mb2ic16ih7oc16oh7kh5ph2 bwd_w f32 x1 0.75 ms"}));
   EXPECT_EQ(log.skipped, (Remarks{{"not convolutions (reorder 1)", 1, 4},
-                                  {"the post-ops eltwise_bounded_relu:6;", 1, 8}}));
+                                  {"the post-ops eltwise_bounded_relu:5;", 1, 8}}));
   EXPECT_EQ(log.simplified, (Remarks{{"the bias's gradient is left out", 1, 9}}));
 }
 
@@ -82,6 +82,28 @@ TEST(Log, ReadsOnednn2) {
   EXPECT_EQ(log.simplified, (Remarks{{"the bias of a transposed convolution is left out", 1, 10}}));
   EXPECT_EQ(log.runs(), 7);
   EXPECT_EQ(log.ms(), 1.75);
+}
+
+TEST(Log, ReadsActivationsOfOnednn) {
+  const std::string sizes = "mb1ic8ih8oc8oh8kh3ph1";
+  const std::pair<const char*, const char*> activations[] = {
+      {"eltwise_relu", "relu"},
+      {"eltwise_clip:0:6", "relu6"},
+      {"eltwise_bounded_relu:6", "relu6"},
+      {"eltwise_hardsigmoid:0.166667:0.5", "hardsigmoid"},
+      {"eltwise_hardswish:0.166667:0.5", "hardswish"},
+      {"eltwise_swish:1", "silu"},
+      {"eltwise_gelu_erf", "gelu"},
+      {"eltwise_logistic", "sigmoid"},
+      {"eltwise_tanh", "tanh"}};
+  for (const auto& [op, name] : activations)
+    EXPECT_EQ(shown(read_log(line(sizes, std::string("attr-post-ops:") + op + " "), "a.log")),
+              Lines{sizes + " fwd f32 " + name + " x1 1 ms"});
+  for (const char* op : {"eltwise_clip:-1:6", "eltwise_clip:0:7", "eltwise_swish:1.5",
+                         "eltwise_hardswish:0.2:0.5", "eltwise_relu:0:0:2", "eltwise_gelu_tanh"})
+    EXPECT_THROW(read_log(line(sizes, std::string("attr-post-ops:") + op + " "), "a.log"),
+                 InputError)
+        << op;
 }
 
 TEST(Log, ReadsOnednn3WithTimestampsAndFormatVersion) {

@@ -24,7 +24,7 @@ std::string small_log() {
   return "step 1\nonednn_verbose,info,oneDNN v2.6.3 (commit N/A)\n" +
          log_line("forward_training", first, "1000") + log_line("forward_training", first, "500") +
          log_line("forward_training", first, "250", "attr-post-ops:eltwise_relu ") +
-         log_line("forward_training", first, "250", "attr-post-ops:eltwise_tanh ") +
+         log_line("forward_training", first, "250", "attr-post-ops:eltwise_abs ") +
          log_line("backward_data", "mb1_ic16oc16_ih8oh4kh3sh2dh0ph1_iw8ow4kw3sw2dw0pw1", "125");
 }
 
@@ -43,7 +43,7 @@ TEST_F(LogProgramTest, TuneComparesWithTheLog) {
   EXPECT_TRUE(contains(ran.err, path() + ": oneDNN v2.6.3, 4 runs of 3 convolutions and passes, "
                                          "1875.0 ms"))
       << ran.err;
-  const std::string skipped = "1, first in line 6: the post-ops eltwise_tanh";
+  const std::string skipped = "1, first in line 6: the post-ops eltwise_abs";
   EXPECT_TRUE(contains(ran.err, ": skipped " + skipped)) << ran.err;
   const json table = json::parse(ran.out);
   EXPECT_EQ(table["provenance"]["log_skipped"], skipped);
