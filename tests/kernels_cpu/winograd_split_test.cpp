@@ -52,7 +52,8 @@ TEST_P(WinogradSplit, MatchesTheReference) {
       {"mb1ic40ih12iw9oc40oh12ow9kh3ph1"},  // tails of depth and of columns
       {"mb1ic14ih9oc21oh7kh3ph0"},
       {"mb1ic16ih3iw70oc8oh3ow70kh3ph1"},  // rows of many tiles
-      {"mb4ic20ih7oc20oh7kh3ph1", {.bias = true, .residual = true, .relu = true}},  // a mosaic
+      {"mb4ic20ih7oc20oh7kh3ph1",
+       {.bias = true, .residual = true, .activation = ActivationKind::silu}},  // a mosaic
       {"mb1ic16ih13iw11oc20oh13ow11kh3dh1ph2"},
       {"g2mb2ic64ih7iw9oc64oh7ow9kh3ph1", {.bias = true}, true},
   };
