@@ -85,7 +85,7 @@ TEST(CudaEpilogue, StartsWhereThePartDoes) {
   args.out = out;
   args.bias = bias;
   args.residual = residual;
-  const auto part = output_epilogue<float>({true, true, false}, false, args, 5, 3);
+  const auto part = output_epilogue<float>({.bias = true, .residual = true}, false, args, 5, 3);
   EXPECT_EQ(part.out, out + 5);
   EXPECT_EQ(part.bias, bias + 3);
   EXPECT_EQ(part.addend, residual + 5);
