@@ -159,14 +159,17 @@ struct SplitJob {
 template <int kBlock>
 HWY_NOINLINE void ActivateTile(const SplitJob& job, float* sums, const std::int64_t* out_at,
                                std::int64_t rows, std::int64_t column) {
+  using Part = typename BlockOf<kBlock>::At;
   const OutputEpilogue<float>& output = job.output;
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < tile_rows && column + j < job.columns; ++j) {
-      float& sum = sums[i * tile_rows + j];
-      const std::int64_t to = (column + j) / kBlock * job.plane + out_at[i] + j % kBlock;
-      if (output.bias != nullptr) sum += output.bias[column + j];
-      if (output.addend != nullptr) sum += output.addend[to];
+  for (std::int64_t done = 0; done < tile_rows && column + done < job.columns; done += kBlock) {
+    const std::int64_t to = (column + done) / kBlock * job.plane;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Part& v = *reinterpret_cast<Part*>(sums + i * tile_rows + done);
+      if (output.bias != nullptr) v += *reinterpret_cast<const Part*>(output.bias + column + done);
+      if (output.addend != nullptr)
+        v += *reinterpret_cast<const Part*>(output.addend + to + out_at[i]);
     }
+  }
   activate(*output.activation, sums, rows * tile_rows);
 }
 
