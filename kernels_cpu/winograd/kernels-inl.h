@@ -104,6 +104,20 @@ HWY_INLINE auto LoadProducts(const Real* from, std::int64_t columns, std::int64_
   };
 }
 
+// An activation on the vectors that were stored at these pixels, of which `columns` lie in a row.
+template <int kRows, int kVec, class Real, class PixelsOfRun>
+HWY_NOINLINE void ActivatePixels(ActivationKind kind, Real* out, const PixelsOfRun& pixels,
+                                 int columns) {
+  for (int y = 0; y < kRows; ++y)
+    for (int x = 0, next; x < columns; x = next) {
+      const std::ptrdiff_t pixel = pixels.at(y, x);
+      next = x + 1;
+      if (pixel < 0) continue;
+      while (next < columns && pixels.at(y, next) == pixel + (next - x) * kVec) ++next;
+      ActivateStored(kind, out + pixel, (next - x) * kVec);
+    }
+}
+
 // y = A^T M A for (vector of these panels of each stride phase, tile) pairs, then the epilogue.
 template <class Real, class Output, int kStride>
 void TransformOutput(const Spec& s, const WinogradOperandsOf<Real>& data, const Real* m,
@@ -152,11 +166,10 @@ void TransformOutput(const Spec& s, const WinogradOperandsOf<Real>& data, const 
             if (pixel < 0) continue;
             FinishAndStore(data.output, hn::Add(values[x], bias), plane + pixel);
           }
-          if (!data.output.activates_stored()) return;
-          for (int x = 0; x < M; ++x)
-            if (const std::ptrdiff_t pixel = pixels.at(y, tile * M + x); pixel >= 0)
-              ActivateStored(*data.output.activation, data.output.out + plane + pixel, kVec);
         });
+    // Not in between: across calls no value stays in a register.
+    if (data.output.activates_stored())
+      ActivatePixels<M, kVec>(*data.output.activation, data.output.out + plane, pixels, count * M);
   };
   ForEachRun(g, block, items, transform);
 }
