@@ -7,6 +7,7 @@
 #include <array>
 
 #include "autotune/store/build_info.h"
+#include "bench/options/targets.h"
 #include "bench/output.h"
 #include "conv/error.h"
 #include "conv/text/counted.h"
@@ -129,7 +130,8 @@ PlannedNet Ranks::planned_net(const NetArguments& a, const std::string& verb, co
   agree();
   const NetPlan plan = plan_of_rank_0(mine ? &mine->plan : nullptr, device);
   if (mine) return *std::move(mine);
-  Graph graph = make_net(plan.net, plan.batch);
+  Graph graph =
+      is_model(plan.net) ? net_of_target(a.common, plan.batch) : make_net(plan.net, plan.batch);
   require_plan_fits(plan, graph, device.info());
   return {std::move(graph), plan};
 }

@@ -34,9 +34,12 @@ namespace {
 std::string net_command(const std::string& verb, const Graph& graph, const CommonOptions& c,
                         const std::string& mode_flags) {
   const char* const isa = std::getenv("CONVLAB_ISA");
-  std::string text =
-      fmt::format("{}convlab {} {} --batch {}{}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "",
-                  verb, graph.name(), graph.batch(), mode_flags);
+  const bool model = !c.targets.empty() && is_model(c.targets.front());
+  std::string text = fmt::format(
+      "{}convlab {} {} --batch {}{}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", verb,
+      model ? shell_word(c.targets.front()) : graph.name(), graph.batch(), mode_flags);
+  for (const auto& [name, size] : c.dims)
+    text += fmt::format(" --dim {}", shell_word(fmt::format("{}={}", name, size)));
   if (c.dtype != DType::f32) text += fmt::format(" --dtype {}", to_string(c.dtype));
   if (c.device.kind == DeviceKind::cuda) text += fmt::format(" --device cuda:{}", c.device.index);
   if (c.threads > 0) text += fmt::format(" --threads {}", c.threads);
@@ -110,12 +113,13 @@ PlannedNet net_of_plan(const NetArguments& a, const DeviceInfo& device) {
   require_nothing_to_choose(a);
   NetPlan plan = read_plan(a.plan_file);
   const CommonOptions& c = a.common;
-  Graph graph = make_net(c.targets.front(), c.batches.empty() ? plan.batch : c.batches.front());
+  std::string notes;
+  Graph graph = net_of_target(c, c.batches.empty() ? plan.batch : c.batches.front(), &notes);
   std::string fault = plan_fault(plan, graph, a, device);
   if (fault.empty() && c.dtype != DType::f32 && c.dtype != plan.dtype)
     fault = fmt::format("the plan is for {}: drop --dtype", to_string(plan.dtype));
   if (!fault.empty()) throw InputError(fmt::format("{}: {}", a.plan_file, fault));
-  return {std::move(graph), std::move(plan)};
+  return {std::move(graph), std::move(plan), std::move(notes)};
 }
 
 // ---- Memory ----
@@ -184,7 +188,7 @@ Chosen fitting_plan(const Graph& graph, const NetArguments& a, const ChooseOptio
     if (needed <= usable) return chosen;
   }
   const std::int64_t fits = largest_batch(batch_of(graph), needed, usable, [&](std::int64_t batch) {
-    const Graph smaller = make_net(graph.name(), batch);
+    const Graph smaller = net_of_target(a.common, batch);
     const double least = least_bytes(smaller, options.dtype);
     return least > usable ? least : needed_bytes(smaller, choose(smaller).plan, algos, device);
   });
@@ -214,7 +218,7 @@ std::vector<AlgoRef> algos_for(const Graph& graph, const NetAlgos& algos, Device
 }  // namespace
 
 void add_net_arguments(CLI::App& app, NetArguments& a) {
-  add_net(app, a.common);
+  add_net(app, a.common, "Images at a time; default: 1, or a model's own");
   add_flag(app, "--forward-only", a.forward_only,
            "Inference: batch norm folded, dropout gone; default: a training step");
   add_device(app, a.common);
@@ -322,6 +326,9 @@ void require_net(const NetArguments& a, const std::string& verb) {
         fmt::format("{}: '{}' is no net: expected one, as in `convlab {} resnet18`; problems are "
                     "timed by `convlab bench`",
                     verb, target, verb));
+  if (is_model(a.common.targets.front())) return;
+  if (!a.common.dims.empty())
+    throw InputError("--dim: only ONNX models have dimensions by name: drop it");
   static_cast<void>(make_net(a.common.targets.front(), 1));
 }
 
@@ -336,15 +343,16 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
       refuse_size(net.graph, needed, usable, "expected a plan for a smaller batch");
     return net;
   }
-  Graph graph =
-      make_net(a.common.targets.front(), a.common.batches.empty() ? 1 : a.common.batches.front());
+  std::optional<std::int64_t> batch;
+  if (!a.common.batches.empty()) batch = a.common.batches.front();
+  std::string advice;
+  Graph graph = net_of_target(a.common, batch, &advice);
   require_known_algos(a.tune, algos_for(graph, algos, device.info().kind));
   const ChooseOptions options = choose_options(a, device);
   Chosen chosen = fitting_plan(graph, a, options, algos, device);
-  std::string advice;
   if (!chosen.untuned.empty())
-    advice =
-        fmt::format("{} by predictions; to tune {}:\n  {}",
+    advice +=
+        fmt::format("{}{} by predictions; to tune {}:\n  {}", advice.empty() ? "" : "\n",
                     counted(chosen.untuned.size(), "pass of a layer was never tuned here and goes",
                             "passes of layers were never tuned here and go"),
                     chosen.untuned.size() == 1 ? "it" : "them", tune_command(a, graph, options));

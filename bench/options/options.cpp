@@ -85,6 +85,13 @@ Format parse_format(const std::string& text) {
   return Format(index_of_name("format", text, format_names));
 }
 
+void add_dims(CLI::App& app, CommonOptions& o) {
+  add_parsed(
+      app, "--dim", [&o](const std::string& text) { o.dims = parse_dims(text); },
+      "Sizes that an ONNX model leaves open, by their names there: height=224,width=224",
+      "NAME=N,...");
+}
+
 }  // namespace
 
 void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_description) {
@@ -93,10 +100,7 @@ void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_desc
       app, "--batch",
       [&o](const std::string& text) { o.batches = parse_list<std::int64_t>(text, parse_batch); },
       "Batch sizes; default: 1 for nets, a problem's or a model's own otherwise", "N,...");
-  add_parsed(
-      app, "--dim", [&o](const std::string& text) { o.dims = parse_dims(text); },
-      "Sizes that an ONNX model leaves open, by their names there: height=224,width=224",
-      "NAME=N,...");
+  add_dims(app, o);
   add_passes(app, o);
   add_parsed(
       app, "--dtype",
@@ -124,8 +128,9 @@ void add_net(CLI::App& app, CommonOptions& o, const std::string& batch_descripti
   add_parsed(
       app, "NET", [&o](const std::string& name) { o.targets = {name}; },
       "A net: resnet18, vgg16, mlp:20-256x5-1, rnn:28-128x2-10:lstm, resnet18:10 (with 10 "
-      "classes); `convlab list` names them all",
+      "classes); `convlab list` names them all. Or your own as an ONNX model, model.onnx",
       "");
+  add_dims(app, o);
   add_parsed(
       app, "--batch", [&o](const std::string& text) { o.batches = {parse_batch(text)}; },
       batch_description, "N");

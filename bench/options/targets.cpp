@@ -1,9 +1,11 @@
 #include "bench/options/targets.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <utility>
 
 #include "bench/output.h"
@@ -17,6 +19,7 @@
 #include "conv/text/text_file.h"
 #include "conv/transposed.h"
 #include "nets/onnx/layers.h"
+#include "nets/onnx/net.h"
 #include "nets/zoo/zoo.h"
 #include "recurrent/problem_text.h"
 
@@ -72,8 +75,6 @@ std::vector<TargetItem> net_items(const std::string& name, std::int64_t batch) {
   return items;
 }
 
-bool is_model(const std::string& target) { return target.ends_with(".onnx"); }
-
 constexpr std::string_view problem_examples = "mb1ic64ih56oc64oh56kh3ph1 or lstm:t32mb16dhc512";
 
 bool is_net(const std::string& text) {
@@ -107,12 +108,35 @@ std::vector<LayerProblem> read_problems(const std::string& target,
   return layers;
 }
 
+// A model that is a net as a whole: its convolutions are the net's, which has more of them
+// (products over the channels of each pixel) and has taken paddings into them.
+void add_layers_of_net(OnnxLayers& model, const std::string& file, const OnnxSizes& sizes) {
+  std::vector<ConvLayer> of_net;
+  try {
+    of_net = conv_layers(read_onnx_net(file, sizes).graph());
+  } catch (const InputError&) {
+    return;  // no net: what can be known of its convolutions was said
+  }
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < model.layers.size(); ++i)
+    places.emplace(model.layers[i].layer.name, i);
+  for (ConvLayer& layer : of_net) {
+    const auto place = places.find(layer.layer.name);
+    if (place == places.end())
+      model.layers.push_back(std::move(layer));
+    else
+      model.layers[place->second].layer.problem = layer.layer.problem;
+  }
+}
+
 std::vector<TargetItem> model_items(const std::string& file, const CommonOptions& options) {
   std::vector<std::optional<std::int64_t>> batches(options.batches.begin(), options.batches.end());
   if (batches.empty()) batches.emplace_back();
   std::vector<TargetItem> items;
   for (const std::optional<std::int64_t>& batch : batches) {
-    const OnnxLayers model = read_onnx_layers(file, {options.dims, batch});
+    const OnnxSizes sizes = sizes_of(options, batch);
+    OnnxLayers model = read_onnx_layers(file, sizes);
+    add_layers_of_net(model, file, sizes);
     if (batch == batches.front())
       for (const std::string& note : model.notes) say(printable(note));
     add_merged(items, model.layers);
@@ -189,6 +213,21 @@ bool looks_like_problem(const std::string& target) {
            (std::isdigit(static_cast<unsigned char>(target[field.size()])) != 0 ||
             target[field.size()] == '-');
   });
+}
+
+bool is_model(const std::string& target) { return target.ends_with(".onnx"); }
+
+OnnxSizes sizes_of(const CommonOptions& options, std::optional<std::int64_t> batch) {
+  return {options.dims, batch};
+}
+
+Graph net_of_target(const CommonOptions& options, std::optional<std::int64_t> batch,
+                    std::string* notes) {
+  const std::string& target = options.targets.front();
+  if (!is_model(target)) return make_net(target, batch.value_or(1));
+  const OnnxNet model = read_onnx_net(target, sizes_of(options, batch));
+  if (notes) *notes = fmt::format("{}", fmt::join(model.notes(), "\n"));
+  return model.graph();
 }
 
 LayerProblem parse_one_problem(const std::string& text) {

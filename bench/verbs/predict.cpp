@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bench/options/net_options.h"
+#include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
 #include "bench/output.h"
 #include "bench/reports/nets/predict_report.h"
@@ -14,6 +15,7 @@
 #include "conv/error.h"
 #include "conv/text/text.h"
 #include "nets/data/loader.h"
+#include "nets/onnx/net.h"
 #include "nets/weights/file_io.h"
 #include "nets/weights/notes.h"
 #include "nets/weights/weights.h"
@@ -123,8 +125,30 @@ std::vector<Prediction> classify(Net& net, DataLoader& loader,
   return predictions;
 }
 
+// "scaled to 256, cropped to 224x224 and normalised as for ImageNet"
+std::string show(const Transform& t) {
+  return fmt::format("{}cropped to {}x{} and normalised as for ImageNet",
+                     t.resize > 0 ? fmt::format("scaled to {}, ", t.resize) : "", t.height,
+                     t.width);
+}
+
+// The number of classes is part of the net's name.
+std::string name_with_outputs(const std::string& name, const ArrayReader& weights) {
+  const Graph plain = make_net(name, 1);
+  try {
+    return make_net(name, 1, outputs_of(weights.header(), plain)).name();
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", weights.path(), error.what()));
+  }
+}
+
 void require_images_for(const Graph& net) {
-  const Shape& x = net.nodes().front().shape;
+  const Shape &x = net.nodes().front().shape, &y = net.nodes().back().shape;
+  if (y.pixels() > 1)
+    throw InputError(fmt::format(
+        "predict: {} scores {}x{} pixels, not an image: expected a net that classifies images, as "
+        "resnet18",
+        net.name(), y.h, y.w));
   if (x.d > 1)
     throw InputError(fmt::format(
         "predict: {} takes {} slices of {}x{} pixels, not an image: expected a net of images, as "
@@ -135,7 +159,8 @@ void require_images_for(const Graph& net) {
 int run(const Options& given) {
   Options o = given;
   // An image was given instead of the net.
-  if (o.images.empty() && !o.net.common.targets.empty() &&
+  const bool is_own = !o.net.common.targets.empty() && is_model(o.net.common.targets.front());
+  if (o.images.empty() && !is_own && !o.net.common.targets.empty() &&
       std::filesystem::is_regular_file(o.net.common.targets.front()))
     throw InputError(
         fmt::format("predict: no net: '{}' is a file: expected a net before the images, as in "
@@ -147,31 +172,39 @@ int run(const Options& given) {
         "predict: no {}: expected a net and images, as in `convlab predict resnet18 --weights "
         "resnet18.safetensors cat.jpg`",
         o.net.common.targets.empty() ? "net" : "image"));
-  if (o.weights.empty())
+  if (o.weights.empty() && !is_own)
     throw InputError("predict: no weights: expected --weights FILE, a .safetensors or .npz");
-  require_images_for(make_net(o.net.common.targets.front(), 1));
+  if (!o.weights.empty() && is_own)
+    throw InputError(fmt::format("--weights: '{}' has weights of its own: drop one",
+                                 o.net.common.targets.front()));
   o.net.forward_only = true;
+  if (!is_own) require_images_for(make_net(o.net.common.targets.front(), 1));
   Output output(o.net.common.output);
-  const ArrayReader weights = naming("--weights", [&] { return ArrayReader(o.weights); });
-  const WeightsNotes notes = notes_of(weights.header().metadata, o.weights);
+  std::optional<OnnxNet> model;
+  std::optional<ArrayReader> weights;
+  WeightsNotes notes;
   std::string& name = o.net.common.targets.front();
-  const Graph plain = make_net(name, 1);
-  try {  // the number of classes is part of the net's name
-    name = make_net(name, 1, outputs_of(weights.header(), plain)).name();
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("{}: {}", o.weights, error.what()));
+  if (is_own) {
+    o.weights = name;
+    model.emplace(read_onnx_net(name, sizes_of(o.net.common, {})));
+    require_images_for(model->graph());
+  } else {
+    naming("--weights", [&] { weights.emplace(o.weights); });
+    notes = notes_of(weights->header().metadata, o.weights);
+    name = name_with_outputs(name, *weights);
+    if (!notes.net.empty() && notes.net != name)
+      throw InputError(fmt::format("{}: the weights of {}, not of {}", o.weights, notes.net, name));
   }
-  if (!notes.net.empty() && notes.net != name)
-    throw InputError(fmt::format("{}: the weights of {}, not of {}", o.weights, notes.net, name));
+  const Graph one = model ? model->graph() : make_net(name, 1);
   Predictions predictions;
-  predictions.net = name;
+  predictions.net = one.name();
   predictions.weights = o.weights;
 
   const ImageFiles images(o.images);
-  const Shape input = plain.nodes().front().shape;
+  const Shape input = one.nodes().front().shape;
   const Transform transform = input_transform(o, notes, images, input);
   validate(transform);
-  predictions.classes = class_names(o, notes, make_net(name, 1).nodes().back().shape.c);
+  predictions.classes = class_names(o, notes, one.nodes().back().shape.c);
   require_images(images);
   const std::unique_ptr<Device> device = open_device(o.net.common);
   Algos all;
@@ -179,7 +212,11 @@ int run(const Options& given) {
   const NetAlgos algos = all;
   const PlannedNet planned = planned_net(o.net, "predict", algos, *device);
   Net net(planned.graph, planned.plan, algos, *device, {.loss = Loss::none});
-  read_weights(net, weights);
+  if (model)
+    load_weights(net, model->weights(), name);
+  else
+    read_weights(net, *weights);
+  model.reset();
   net.freeze();
 
   const std::atomic<bool>& stop = stop_on_interrupt();
@@ -187,6 +224,11 @@ int run(const Options& given) {
                     {.batch = planned.plan.batch, .dtype = planned.plan.dtype, .bad_images = 0},
                     *device);
   if (!planned.advice.empty()) say(planned.advice);
+  if (is_own && (o.pixels.mean.empty() || o.pixels.deviation.empty()))
+    say(
+        fmt::format("{}: says nothing about its input: images are {} (--mean and --deviation say "
+                    "otherwise)",
+                    name, show(transform)));
   predictions.images = classify(net, loader, o.images, *device, stop);
   predictions.complete = !stop;
   predictions.provenance = provenance(*device);
@@ -198,11 +240,13 @@ int run(const Options& given) {
 
 VerbAction declare_predict(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  add_net(app, o->net.common);
+  add_net(app, o->net.common, "Images at a time; default: 1, or a model's own");
   add_texts(app, "IMAGE", o->images, "JPEG or PNG files");
-  add_text(app, "--weights", o->weights,
-           "A .safetensors or .npz with torchvision's names, as `convlab train` writes them",
-           "FILE");
+  add_text(
+      app, "--weights", o->weights,
+      "A .safetensors or .npz with torchvision's names, as `convlab train` writes them; an ONNX "
+      "model has its own",
+      "FILE");
   add_text(app, "--classes", o->classes,
            "Names of the classes, one a line; default: those in the weights, else numbers", "FILE");
   add_normalisation(app, o->pixels);
@@ -224,7 +268,8 @@ VerbAction declare_predict(CLI::App& app) {
       "  convlab predict resnet18 --weights resnet18.safetensors cat.jpg dog.png\n"
       "  convlab predict resnet18 --weights resnet18.safetensors --classes imagenet.txt cat.jpg\n"
       "  convlab predict resnet20 --weights trained.safetensors --batch 16 --format json *.png\n"
-      "  convlab predict vgg16 --weights vgg16.npz --device cuda cat.jpg\n\n"
+      "  convlab predict vgg16 --weights vgg16.npz --device cuda cat.jpg\n"
+      "  convlab predict model.onnx cat.jpg    your own net, with its weights\n\n"
       "From PyTorch: safetensors.torch.save_file(model.state_dict(), 'resnet18.safetensors').");
   return [o] { return run(*o); };
 }

@@ -109,6 +109,7 @@ VerbAction declare_time(CLI::App& app) {
       "  convlab plan resnet18 --batch 16 --format json --output plan.json\n"
       "  convlab time resnet18 --plan plan.json\n"
       "  convlab time googlenet --batch 8 --trace googlenet.json   for ui.perfetto.dev\n"
+      "  convlab time model.onnx --forward-only   your own net\n"
       "  mpirun -n 2 convlab time alexnet --batch 64   each rank half of the batch\n\n"
       "The iteration's parts: t_io makes the batch on the host (random, so left out of the "
       "total),\n"

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "bench/options/net_options.h"
+#include "bench/options/targets.h"
 #include "bench/options/tune_options.h"
 #include "bench/output.h"
 #include "bench/ranks.h"
@@ -336,6 +337,11 @@ std::string headline(const Graph& net, const Settings& s, const Data& data, cons
 }
 
 int train(Options o, Ranks& ranks) {
+  if (!o.net.common.targets.empty() && is_model(o.net.common.targets.front()))
+    throw InputError(fmt::format(
+        "train: '{}' is an ONNX model, which has lost what training needs: expected a net by name, "
+        "as in `convlab train resnet18`",
+        o.net.common.targets.front()));
   if (!o.net.common.targets.empty()) require_net(o.net, "train");
   ranks.require_mpirun_for(o.exchange);
   ranks.require_mpirun_for("--sync-batch-norm", o.sync_batch_norm);

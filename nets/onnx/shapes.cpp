@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "conv/error.h"
+#include "conv/types/half.h"
 #include "nets/onnx/attributes.h"
 
 namespace convlab::nets::onnx_reader {
@@ -617,10 +618,12 @@ bool Value::complete() const {
   return dims && std::find(dims->begin(), dims->end(), -1) == dims->end();
 }
 
+std::string name_of(const onnx::NodeProto& node) {
+  return node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+}
+
 std::string describe(const onnx::NodeProto& node) {
-  const std::string& name =
-      node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
-  return fmt::format("{} '{}'", node.op_type(), name);
+  return fmt::format("{} '{}'", node.op_type(), name_of(node));
 }
 
 Value value_of(const onnx::TensorProto& tensor) {
@@ -661,6 +664,11 @@ Value value_of(const onnx::TensorProto& tensor) {
       break;
     case onnx::TensorProto::DOUBLE:
       take(tensor.double_data(), double{});
+      break;
+    case onnx::TensorProto::FLOAT16:
+      take(tensor.int32_data(), std::uint16_t{});
+      if (v.data)
+        for (double& bits : *v.data) bits = double(Float16::from_bits(std::uint16_t(bits)));
       break;
     default:
       break;

@@ -51,6 +51,8 @@ Value value_of(const onnx::TensorProto&);
 // says. Throws InputError for sizes that contradict each other.
 void infer(const onnx::NodeProto&, Values&);
 
+// The node's, or that of its output where nodes have no names.
+std::string name_of(const onnx::NodeProto&);
 std::string describe(const onnx::NodeProto&);  // "Conv 'features.0'"
 
 }  // namespace convlab::nets::onnx_reader

@@ -125,9 +125,7 @@ Graph make_net(std::string_view name, std::int64_t batch, std::int64_t classes) 
   }
   throw InputError(fmt::format(
       "unknown net '{}': {}", name,
-      name.ends_with(".onnx")
-          ? "a model's convolutions are for tune, bench, check, list, explain and "
-            "roofline"
+      name.ends_with(".onnx")  ? "an ONNX model is a net for time, plan, predict and scaling alone"
       : begins_with_cell(name) ? "a net of recurrent layers is written rnn:28-128x2-10:lstm"
                                : did_you_mean(plain, net_names())));
 }
