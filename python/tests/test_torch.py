@@ -1,0 +1,87 @@
+"""With PyTorch, where it is installed."""
+
+import subprocess
+import sys
+
+import convlab
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+
+def close(a, b, limit=1e-4):
+    return float((a - b).norm() / b.norm()) < limit
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("arguments", [{}, {"stride": (2, 1), "padding": (1, 2)}, {"padding": "same"},
+                                       {"groups": 4, "dilation": 2}])
+def test_as_torch(form, arguments):
+    torch.manual_seed(1)
+    groups = arguments.get("groups", 1)
+    x = torch.randn(2, 8, 12, 11).to(memory_format=form)
+    w, bias = torch.randn(16, 8 // groups, 3, 3).to(memory_format=form), torch.randn(16)
+    y, expected = convlab.conv2d(x, w, bias, **arguments), F.conv2d(x, w, bias, **arguments)
+    assert isinstance(y, torch.Tensor) and close(y, expected)
+    assert y.is_contiguous(memory_format=form)
+    if arguments.get("padding") == "same":
+        return
+    grad = torch.randn_like(expected)
+    assert close(convlab.conv2d_input_grad(x.shape, w, grad, **arguments),
+                 torch.nn.grad.conv2d_input(x.shape, w, grad, **arguments))
+    assert close(convlab.conv2d_weight_grad(x, w.shape, grad, **arguments),
+                 torch.nn.grad.conv2d_weight(x, w.shape, grad, **arguments))
+
+
+def test_3d():
+    x, w = torch.randn(1, 4, 5, 6, 7, dtype=torch.float64), torch.randn(8, 4, 3, 3, 3, dtype=torch.float64)
+    assert close(convlab.conv3d(x, w, padding=1), F.conv3d(x, w, padding=1), 1e-12)
+    grad = torch.randn(1, 8, 3, 4, 5, dtype=torch.float64)
+    assert close(convlab.conv3d_input_grad(x.shape, w, grad), torch.nn.grad.conv3d_input(x.shape, w, grad),
+                 1e-12)
+
+
+def test_gradients_are_not_lost_silently():
+    x, w = torch.randn(1, 4, 6, 6), torch.nn.Parameter(torch.randn(8, 4, 3, 3))
+    with pytest.raises(convlab.InputError, match=r"w requires grad.*w.detach\(\)"):
+        convlab.conv2d(x, w)
+    with torch.no_grad():
+        assert close(convlab.conv2d(x, w), F.conv2d(x, w))
+    assert not convlab.conv2d(x, w.detach()).requires_grad
+
+
+@pytest.mark.parametrize("x", [torch.zeros(1, 4, 6, 6, dtype=torch.bfloat16),
+                               torch.zeros(1, 4, 6, 6, device="meta"),
+                               torch.zeros(1, 4, 6, 6, dtype=torch.complex64).conj(),
+                               torch.zeros(1, 4, 6, 6).to_sparse()])
+def test_refused(x):
+    with pytest.raises(convlab.InputError, match="^x is "):
+        convlab.conv2d(x, torch.zeros(8, 4, 3, 3))
+
+
+@pytest.mark.parametrize("first, second", [("torch", "convlab"), ("convlab", "torch")])
+def test_one_openmp_runtime(first, second):
+    code = (f"import {first}, {second}\n"
+            "import torch, convlab\n"
+            "x, w = torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)\n"
+            "convlab.conv2d(x, w); torch.conv2d(x, w); convlab.conv2d(x, w)\n"
+            "lines = [line.split()[-1] for line in open('/proc/self/maps') if 'omp' in line]\n"
+            "print(*sorted({line for line in lines if 'libgomp' in line or 'libomp' in line"
+            " or 'libiomp' in line}))\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    libraries = done.stdout.split()
+    assert len(libraries) == 1 and "libgomp" in libraries[0], libraries
+
+
+def test_scores_of_a_net(tmp_path):
+    torch.manual_seed(1)
+    first, second = torch.nn.Linear(20, 16), torch.nn.Linear(16, 3)
+    np.savez(tmp_path / "w.npz", **{
+        f"{name}.{part}": getattr(layer, part).detach().numpy()
+        for name, layer in [("fc1", first), ("fc2", second)] for part in ("weight", "bias")})
+    net = convlab.Net("mlp:20-16-3:relu", batch=4).load_weights(tmp_path / "w.npz")
+    x = torch.randn(5, *net.input_shape[1:])
+    with torch.no_grad():
+        assert close(net(x), second(first(x.flatten(1)).relu()))
