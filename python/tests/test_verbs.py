@@ -119,6 +119,9 @@ def test_console_script():
 
 
 def test_ctrl_c_ends_tune_and_keeps_what_was_measured():
+    # A shell's background job, as CI may be, ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def press():
         time.sleep(4)
         os.kill(os.getpid(), signal.SIGINT)
@@ -135,7 +138,8 @@ def test_ctrl_c_ends_tune_and_keeps_what_was_measured():
 
 def test_ctrl_c_during_a_convolution():
     """The interpreter takes it between two calls."""
-    code = ("import numpy as np, convlab, sys\n"
+    code = ("import numpy as np, convlab, signal\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "x = np.ones((8, 32, 64, 64), 'f4'); w = np.ones((32, 32, 3, 3), 'f4')\n"
             "convlab.conv2d(x, w)\n"
             "print('ready', flush=True)\n"
