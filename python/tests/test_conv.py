@@ -1,5 +1,6 @@
 import ctypes
 import threading
+import time
 
 import convlab
 import numpy as np
@@ -223,6 +224,27 @@ def test_threads_at_once(random):
         thread.join()
     for y, e in zip(results, expected):
         assert reference.error(y, e) < 1e-6
+
+
+def test_other_threads_run_during_a_call(random):
+    x, w = random(4, 64, 96, 96, dtype="float64"), random(64, 64, 3, 3, dtype="float64")
+    span = []
+
+    def work():
+        begin = time.perf_counter()
+        convlab.conv2d(x, w, algo="direct_plain")
+        span.extend((begin, time.perf_counter()))
+
+    convlab.conv2d(x, w, algo="direct_plain")
+    thread = threading.Thread(target=work)
+    thread.start()
+    moments = []
+    while thread.is_alive():
+        moments.append(time.perf_counter())
+    begin, end = span
+    # The interpreter changes threads before and after a call anyway.
+    tenths = {int(10 * (moment - begin) / (end - begin)) for moment in moments if begin < moment < end}
+    assert len(tenths) >= 5
 
 
 def test_threads_that_plan_at_once(random):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 
 _VARIABLE = "OPENBLAS_CORETYPE"
 
@@ -27,3 +28,10 @@ def suitable_kernels():
     finally:
         if chosen:
             del os.environ[_VARIABLE]
+
+
+def warn_of(core):
+    """``core`` is the kernels' name that would suit this CPU better than those loaded; empty: none."""
+    if core and _VARIABLE not in os.environ:
+        warnings.warn(f"OpenBLAS takes kernels for an older CPU: set {_VARIABLE}={core} before Python "
+                      "starts", RuntimeWarning, stacklevel=3)

@@ -39,6 +39,7 @@ class Table(Sequence):
 
     @classmethod
     def parse(cls, text):
+        """A table from the JSON's text."""
         return cls(json.loads(text))
 
     def __len__(self):
