@@ -92,11 +92,17 @@ ACTIVATIONS = {
 }
 
 
-@pytest.mark.parametrize("algo", [None, "direct_plain", "im2col"])
+# oneDNN's refuse all but relu, which are then applied afterwards.
+@pytest.mark.parametrize("algo", [None, "direct_plain", "im2col", "onednn"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activation_follows_the_bias(random, algo, activation):
     x, w, bias = random(2, 8, 6, 6), random(8, 8, 3, 3), random(8)
-    y = convlab.conv2d(x, w, bias, padding=1, activation=activation, algo=algo)
+    try:
+        y = convlab.conv2d(x, w, bias, padding=1, activation=activation, algo=algo)
+    except convlab.InputError as error:
+        if "unknown algorithm 'onednn'" not in str(error):
+            raise
+        pytest.skip("this build has no oneDNN")
     expected = ACTIVATIONS[activation](reference.conv(x, w, bias, padding=1))
     assert reference.error(y, expected) < 1e-4
 
@@ -200,11 +206,11 @@ def test_algo_is_the_one_asked_for(random):
 
 def test_a_repeated_call_uses_its_plan(random):
     x, w = random(3, 5, 8, 8), random(6, 5, 3, 3)
+    convlab._core.forget()
     convlab.conv2d(x, w)
-    before = len(convlab.plans())
     for _ in range(3):
         convlab.conv2d(x, w)
-    assert len(convlab.plans()) == before
+    assert len(convlab.plans()) == 1
 
 
 def test_threads_at_once(random):
