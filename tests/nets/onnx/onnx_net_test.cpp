@@ -149,7 +149,9 @@ TEST(OnnxNet, OneMessageListsWhatHasNoLayer) {
   onnx::NodeProto& nearest = node_of(graph, "nearest");
   for (onnx::AttributeProto& a : *nearest.mutable_attribute())
     if (a.name() == "nearest_mode") a.set_s("ceil");
-  EXPECT_EQ(error_of([&] { decoded(model); }),
+  EXPECT_EQ(error_of([&] {
+              decoded(model, {{}, 2});
+            }),
             "m: no layer for: Einsum (1: lrn), com.example:MaxRoiPool (1: average)");
   node_of(graph, "lrn").set_op_type("Softplus");  // keeps sizes, so that others are known
   node_of(graph, "average").set_op_type("AveragePool");
@@ -157,7 +159,9 @@ TEST(OnnxNet, OneMessageListsWhatHasNoLayer) {
   set_int(node_of(graph, "average"), "count_include_pad", 0);
   set_int(node_of(graph, "ceil"), "ceil_mode", 0);
   EXPECT_EQ(
-      error_of([&] { decoded(model); }),
+      error_of([&] {
+        decoded(model, {{}, 2});
+      }),
       "m: no layer for: Softplus (1: lrn), AveragePool without count_include_pad (1: average), "
       "Resize nearest, asymmetric, ceil (1: nearest)");
 }
