@@ -42,7 +42,7 @@ void reshape(Call& call) {
          {NetValue{.id = x.id, .rank = rank}, NetValue{.id = x.id, .form = Form::flat, .rank = 2},
           NetValue{.id = x.id, .form = Form::line, .rank = 1}})
       if (is(y)) return call.put(y);
-    if (to.size() > 3 && to[1] > 0 && s.c % to[1] == 0) {
+    if (to.size() > 3 && to.size() <= 6 && to[1] > 0 && s.c % to[1] == 0) {
       const NetValue y{.id = x.id, .form = Form::apart, .rank = to.size() - 1, .groups = to[1]};
       if (is(y)) return call.put(y);
     }

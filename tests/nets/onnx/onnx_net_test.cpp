@@ -192,6 +192,14 @@ TEST(OnnxNet, RefusesWhatNetsComputeOtherwise) {
       {"shuffle", [](auto& g) { set_int(node_of(g, "split"), "axis", 0); }, ""},
       {"shuffle",
        [](auto& g) {
+         onnx::TensorProto& sizes = weight_of(g, "apart");
+         sizes.set_dims(0, 12);
+         for (int i = 5; i < 12; ++i)
+           sizes.mutable_raw_data()->append(std::string("\1\0\0\0\0\0\0\0", 8));
+       },
+       "Reshape other than to flatten or to shuffle channels (1: apart)"},
+      {"shuffle",
+       [](auto& g) {
          node_of(g, "turned").mutable_attribute(0)->set_ints(3, 4),
              node_of(g, "turned").mutable_attribute(0)->set_ints(4, 3);
        },
