@@ -27,6 +27,12 @@ inline std::string text(const onnx::NodeProto& node, std::string_view name) {
   return a ? a->s() : std::string();
 }
 
+// Of floating-point element types.
+inline bool is_real(std::int64_t type) {
+  return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE ||
+         type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16;
+}
+
 // Empty if it has none.
 inline std::vector<std::int64_t> integers(const onnx::NodeProto& node, std::string_view name) {
   const onnx::AttributeProto* const a = attribute(node, name);

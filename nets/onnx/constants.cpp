@@ -55,7 +55,8 @@ std::optional<Constant> transposed(const onnx::NodeProto& node, Constant c) {
 // What a node makes of a constant by looking at it in another way; nullopt if it computes.
 std::optional<Constant> view(const onnx::NodeProto& node, const Constant& c, const Value& out) {
   const std::string& op = node.op_type();
-  if (op == "Identity" || op == "Cast") return c;
+  if (op == "Identity") return c;
+  if (op == "Cast") return is_real(integer(node, "to", 0)) ? std::optional(c) : std::nullopt;
   if (op == "Transpose") return transposed(node, c);
   const bool reshapes = op == "Reshape" || op == "Flatten" || op == "Squeeze" || op == "Unsqueeze";
   if (!reshapes || !out.complete() || !is_in_order(c.order)) return {};

@@ -229,9 +229,12 @@ Source everywhere(double value) { return {.parameter = "", .shape = {}, .value =
 
 void batch_norm(Call& call) {
   const NetValue& x = call.value(0);
-  if (x.form != Form::plain && x.form != Form::flat) throw Lacking{"of an image in another order"};
+  if (x.form != Form::plain && (x.form != Form::flat || call.shape(x).pixels() > 1))
+    throw Lacking{"of an image in another order"};
   if (integer(call.node, "training_mode", 0) != 0) {
-    // An export that keeps the training's graph: inference uses the same statistics.
+    // An export that keeps the training's graph.
+    call.note(fmt::format("{} is in training mode: here it takes its statistics, not the batch's",
+                          describe(call.node)));
     for (int i = 1; i < call.node.output_size(); ++i)
       if (call.is_read(call.node.output(i))) throw Lacking{"whose statistics are read"};
   }
@@ -309,6 +312,9 @@ WithConstant with_constant(const Call& call) {
   return {};
 }
 
+// Whether the channels of a pixel stand in the net's order.
+bool in_one_order(const NetValue& v) { return v.form != Form::apart && v.form != Form::shuffled; }
+
 void add_values(Call& call) {
   if (const auto [x, c, first] = with_constant(call); x) return shift_channels(call, *x, *c, 1);
   std::vector<NodeId> terms;
@@ -316,8 +322,10 @@ void add_values(Call& call) {
   for (int i = 0; i < call.node.input_size(); ++i) {
     const NetValue& term = call.value(i);
     if (call.dims(term) != call.dims(one)) throw Lacking{"of values of several sizes"};
-    if (term.form != one.form && call.shape(one).pixels() > 1)
-      throw Lacking{"of images in different orders"};
+    const bool alike = call.shape(term) == call.shape(one) &&
+                       (term.form == one.form ||
+                        (in_one_order(term) && in_one_order(one) && call.shape(one).pixels() == 1));
+    if (!alike) throw Lacking{"of images in different orders"};
     terms.push_back(term.id);
   }
   NetValue y = one;
@@ -447,13 +455,13 @@ void clip(Call& call) {
   throw Lacking{"other than from 0 to 6"};
 }
 
-// Nets end with the scores; who wants probabilities computes them from these.
+// Nets end with the scores; who wants probabilities computes them from these. Without an axis it is
+// the last, or in opsets before 13 the channels': the same of scores that are no image.
 void softmax(Call& call) {
   const NetValue& x = call.value(0);
   const auto rank = std::int64_t(x.rank);
   const std::int64_t axis = integer(call.node, "axis", -1);
-  const bool of_channels = (axis < 0 ? axis + rank : axis) == std::int64_t(call.channel_axis(x)) ||
-                           call.shape(x).pixels() == 1;
+  const bool of_channels = (axis < 0 ? axis + rank : axis) == std::int64_t(call.channel_axis(x));
   if (!call.is_last() || !of_channels) throw Lacking{"but as the last node, over the classes"};
   call.note(
       fmt::format("{} is left out: the net ends with the scores before it", describe(call.node)));

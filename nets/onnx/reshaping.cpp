@@ -15,6 +15,12 @@ namespace {
 
 void nothing(Call& call) { call.put(call.value(0)); }
 
+void cast(Call& call) {
+  if (!is_real(integer(call.node, "to", onnx::TensorProto::FLOAT)))
+    throw Lacking{"to other than floating point"};
+  nothing(call);
+}
+
 // Flatten, Reshape, Squeeze and Unsqueeze: the model's dimensions change, the values do not. Those
 // that take channels apart and put them together are a shuffle, if a Transpose lies in between.
 void reshape(Call& call) {
@@ -215,6 +221,17 @@ void pad(Call& call) {
   call.put(std::move(y));
 }
 
+constexpr std::int64_t largest_image = 1 << 20;  // along one axis
+
+// A factor moves pixels if it is not that of the sizes.
+bool is_factor_of(double factor, std::int64_t in, std::int64_t out, bool nearest) {
+  if (!nearest) return std::abs(double(in) * factor - double(out)) <= 1e-3;
+  if (!(factor > 0) || out > largest_image) return false;
+  for (std::int64_t i = 0; i < out; ++i)
+    if (std::int64_t(float(i) / float(factor)) != i * in / out) return false;
+  return true;
+}
+
 // As PyTorch's interpolate to a size: nearest rounds down, bilinear counts from pixels' middles.
 void resize(Call& call) {
   const NetValue& x = call.image(0);
@@ -235,12 +252,21 @@ void resize(Call& call) {
               : mode != "linear" || (places != "half_pixel" && places != "pytorch_half_pixel"))
     throw Lacking{fmt::format("{}, {}{}", mode.empty() ? "nearest" : mode, places,
                               nearest ? ", " + rounds : "")};
-  // A factor moves pixels if it is not that of the sizes.
-  const int at = old ? 1 : 2;
-  if (const auto& factors = call.data(at); factors && factors->size() == 4)
-    for (const std::size_t i : {2, 3})
-      if (std::abs(double(in[i]) * (*factors)[i] - double(out[i])) > 1e-3)
-        throw Lacking{"by a factor that does not give whole pixels"};
+  for (const std::size_t i : {2, 3})  // which this mode counts from the edge
+    if (places == "pytorch_half_pixel" && out[i] == 1 && in[i] > 1)
+      throw Lacking{"linear, pytorch_half_pixel, to one pixel"};
+  std::vector<double> factors;
+  if (const onnx::AttributeProto* const a = attribute(call.node, "scales"))
+    factors.assign(a->floats().begin(), a->floats().end());
+  else if (const auto& given = call.data(old ? 1 : 2))
+    factors = *given;
+  Dims axes = integers(call.node, "axes");
+  if (axes.empty()) axes = {0, 1, 2, 3};
+  for (std::size_t i = 0; i < axes.size() && factors.size() == axes.size(); ++i) {
+    const auto axis = std::size_t(axes[i] < 0 ? axes[i] + 4 : axes[i]);
+    if (axis > 3 || !is_factor_of(factors[i], in[axis], out[axis], nearest))
+      throw Lacking{"by a factor that does not give whole pixels"};
+  }
   elementwise(call, x,
               Resize{nearest ? ResizeKind::nearest : ResizeKind::bilinear, out[2], out[3]});
 }
@@ -248,7 +274,7 @@ void resize(Call& call) {
 }  // namespace
 
 void add_reshaping_rules(Rules& rules) {
-  const Rules mine{{"Identity", nothing},  {"Dropout", nothing},     {"Cast", nothing},
+  const Rules mine{{"Identity", nothing},  {"Dropout", nothing},     {"Cast", cast},
                    {"Flatten", reshape},   {"Reshape", reshape},     {"Squeeze", reshape},
                    {"Unsqueeze", reshape}, {"Transpose", transpose}, {"Concat", concat},
                    {"Split", split},       {"Slice", slice},         {"Pad", pad},

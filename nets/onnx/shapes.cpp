@@ -97,6 +97,17 @@ void same_with_data(Operator& op) {
   if (const Dims* const x = op.dims(0)) op.put(*x, op.in(0).data);
 }
 
+void cast(Operator& op) {
+  if (!op.dims(0)) return;
+  std::optional<std::vector<double>> data = op.in(0).data;
+  const std::int64_t to = integer(op.node(), "to", onnx::TensorProto::FLOAT);
+  if (data && to == onnx::TensorProto::BOOL)
+    for (double& v : *data) v = v != 0;
+  else if (data && !is_real(to))
+    for (double& v : *data) v = std::trunc(v);
+  op.put(*op.dims(0), std::move(data));
+}
+
 void rounded(Operator& op) {
   if (!op.dims(0)) return;
   std::optional<std::vector<double>> data = op.in(0).data;
@@ -120,7 +131,7 @@ double arithmetic(std::string_view op, double a, double b) {
   if (op == "Min") return std::min(a, b);
   if (op == "Equal") return a == b;
   if (b == 0) return 0;
-  return op == "Mod" ? std::fmod(a, b) : a / b;  // Div: exact where a graph computes sizes
+  return op == "Mod" ? std::fmod(a, b) : a / b;
 }
 
 void elementwise(Operator& op) {
@@ -148,8 +159,13 @@ void elementwise(Operator& op) {
     const auto goes = [n](const auto& v) { return v.size() == 1 || v.size() == n; };
     if (n <= few && !a.empty() && !b.empty() && goes(a) && goes(b)) {
       data.emplace();
-      for (std::size_t i = 0; i < n; ++i)
-        data->push_back(arithmetic(type, a[i % a.size()], b[i % b.size()]));
+      for (std::size_t i = 0; i < n && data; ++i) {
+        const double x = a[i % a.size()], y = b[i % b.size()], v = arithmetic(type, x, y);
+        data->push_back(v);
+        // Integers would be rounded, and these may be some: then nothing is known.
+        const auto is_whole = [](double value) { return value == std::floor(value); };
+        if (type == "Div" && is_whole(x) && is_whole(y) && !is_whole(v)) data.reset();
+      }
     }
   }
   op.put(*std::move(out), std::move(data));
@@ -380,6 +396,10 @@ void pad(Operator& op) {
 void resize(Operator& op) {
   const Dims* const x = op.dims(0);
   if (!x) return;
+  // Others choose one factor for all axes.
+  if (const std::string policy = text(op.node(), "keep_aspect_ratio_policy");
+      !policy.empty() && policy != "stretch")
+    return;
   const bool has_roi = op.node().op_type() == "Resize" && op.inputs() > 2;
   const Value &scales = op.in(has_roi ? 2 : 1), &sizes = op.in(3);
   std::vector<double> factors;
@@ -541,7 +561,8 @@ const std::unordered_map<std::string_view, Rule>& rules() {
                                                    {"Tile", tile},
                                                    {"DepthToSpace", blocks},
                                                    {"SpaceToDepth", blocks}};
-    for (const char* name : {"Identity", "Cast"}) map[name] = same_with_data;
+    map["Identity"] = same_with_data;
+    map["Cast"] = cast;
     for (const char* name : {"Floor", "Ceil"}) map[name] = rounded;
     for (const char* name : {"Relu",
                              "LeakyRelu",

@@ -149,6 +149,9 @@ void Translation::translate(const Node& node) {
     if (is_whole) {
       const auto x = values_.find(whole->second.input);
       if (x == values_.end()) return lacks("of what the net does not compute");
+      // Zeros that are still to come around the image would not go through it.
+      if (!x->second.pad_begin.empty() && !keeps_zero(whole->second.kind))
+        return lacks("of a padded image");
       elementwise(call, x->second, Activation{whole->second.kind});
     } else {
       rule->second(call);
@@ -337,9 +340,9 @@ void Call::put(const std::string& name, NetValue v) {
   if (const auto said = known().find(name); v.pad_begin.empty() && said != known().end() &&
                                             said->second.complete() &&
                                             *said->second.dims != dims(v))
-    contradict(
-        fmt::format("gives {} here, but {} in the model: expected a model with an open batch",
-                    fmt::join(dims(v), "x"), fmt::join(*said->second.dims, "x")));
+    contradict(fmt::format(
+        "gives {} here, but {} in the model, whose batch may be fixed: expected the same",
+        fmt::join(dims(v), "x"), fmt::join(*said->second.dims, "x")));
   t_.values_[name] = std::move(v);
 }
 

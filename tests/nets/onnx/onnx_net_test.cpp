@@ -1,4 +1,5 @@
 // ONNX models as whole nets: what ONNX Runtime computes (generate_nets.py), and what is refused.
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 #include <onnx/onnx_pb.h>
 
@@ -189,6 +190,14 @@ TEST(OnnxNet, RefusesWhatNetsComputeOtherwise) {
        "Clip other than from 0 to 6 (1: relu6)"},
       {"next", [](auto& g) { set_int(node_of(g, "norm0"), "axis", 1); },
        "LayerNormalization over more than the channels (1: norm0)"},
+      {"residual",
+       [](auto& g) {
+         node_of(g, "relu1").set_op_type("Cast");
+         set_int(node_of(g, "relu1"), "to", onnx::TensorProto::INT32);
+       },
+       "Cast to other than floating point (1: relu1)"},
+      {"residual", [](auto& g) { set_int(node_of(g, "softmax"), "axis", 0); },
+       "Softmax but as the last node, over the classes (1: softmax)"},
       {"shuffle", [](auto& g) { set_int(node_of(g, "split"), "axis", 0); }, ""},
       {"shuffle",
        [](auto& g) {
@@ -212,6 +221,80 @@ TEST(OnnxNet, RefusesWhatNetsComputeOtherwise) {
     EXPECT_FALSE(error.empty());
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
+}
+
+// Small models that were computed otherwise than ONNX Runtime does.
+TEST(OnnxNet, RefusesWhatOnlyLooksLikeALayer) {
+  const auto error = [](const std::string& image, const std::string& nodes) {
+    onnx::ModelProto model;
+    const std::string text = R"(
+        ir_version: 8
+        graph {
+          input { name: "x" type { tensor_type { elem_type: 1 shape { )" +
+                             image + R"( } } } }
+          initializer { name: "3" data_type: 1 float_data: 3 }
+          initializer { name: "6" data_type: 1 float_data: 6 }
+          initializer { name: "filter" data_type: 1 dims: [1, 4, 1, 1] float_data: [1, 1, 1, 1] }
+          output { name: "y" })" +
+                             nodes + R"(
+          node { op_type: "Conv" input: ["last", "filter"] output: "y" }
+        })";
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &model)) << text;
+    return error_of([&] { decoded(model); });
+  };
+  const std::string pixel =
+                        "dim { dim_value: 1 } dim { dim_value: 4 } dim { dim_value: 1 } dim { "
+                        "dim_value: 1 }",
+                    image =
+                        "dim { dim_value: 1 } dim { dim_value: 4 } dim { dim_value: 15 } dim { "
+                        "dim_value: 15 }";
+  // The zeros around the image are 1/2 behind a hard sigmoid.
+  EXPECT_EQ(error(image, R"(
+      node { op_type: "Pad" input: "x" output: "padded"
+             attribute { name: "pads" type: INTS ints: [0, 0, 1, 1, 0, 0, 1, 1] } }
+      node { op_type: "Add" input: ["padded", "3"] output: "more" }
+      node { op_type: "Clip" input: "more" output: "clipped"
+             attribute { name: "min" type: FLOAT f: 0 }
+             attribute { name: "max" type: FLOAT f: 6 } }
+      node { op_type: "Div" input: ["clipped", "6"] output: "last" })"),
+            "m: no layer for: Div of a padded image (1: last)");
+  // Channels in another order, though there is but one pixel.
+  EXPECT_EQ(error(pixel, R"(
+      initializer { name: "groups" data_type: 7 dims: 5 int64_data: [1, 2, 2, 1, 1] }
+      initializer { name: "plain" data_type: 7 dims: 4 int64_data: [1, 4, 1, 1] }
+      node { op_type: "Reshape" input: ["x", "groups"] output: "apart" }
+      node { op_type: "Transpose" input: "apart" output: "turned"
+             attribute { name: "perm" type: INTS ints: [0, 2, 1, 3, 4] } }
+      node { op_type: "Add" input: ["apart", "turned"] output: "sum" }
+      node { op_type: "Reshape" input: ["sum", "plain"] output: "last" })")
+                .substr(0, 56),
+            "m: no layer for: Add of images in different orders (1: s");
+  const auto resize = [](const std::string& input, const std::string& places) {
+    return R"(
+      initializer { name: "factors" data_type: 1 dims: 2 float_data: [1.5, 1.5] }
+      initializer { name: "sizes" data_type: 7 dims: 2 int64_data: [1, 1] }
+      node { op_type: "Resize" input: )" +
+           input + R"( output: "last"
+             attribute { name: "mode" type: STRING s: "linear" }
+             attribute { name: "axes" type: INTS ints: [2, 3] }
+             attribute { name: "coordinate_transformation_mode" type: STRING s: ")" +
+           places + R"(" } })";
+  };
+  EXPECT_EQ(error(image, resize(R"(["x", "", "factors"])", "half_pixel")),
+            "m: no layer for: Resize by a factor that does not give whole pixels (1: last)");
+  EXPECT_EQ(error(image, resize(R"(["x", "", "", "sizes"])", "pytorch_half_pixel")),
+            "m: no layer for: Resize linear, pytorch_half_pixel, to one pixel (1: last)");
+  EXPECT_EQ(error(image, resize(R"(["x", "", "", "sizes"])", "half_pixel")), "");
+  // 7 / 2 * 2 of integers is 6.
+  EXPECT_EQ(error(image, R"(
+      initializer { name: "0" data_type: 7 dims: 1 int64_data: 0 }
+      initializer { name: "1" data_type: 7 dims: 1 int64_data: 1 }
+      initializer { name: "2" data_type: 7 dims: 1 int64_data: 2 }
+      initializer { name: "7" data_type: 7 dims: 1 int64_data: 7 }
+      node { op_type: "Div" input: ["7", "2"] output: "half" }
+      node { op_type: "Mul" input: ["half", "2"] output: "even" }
+      node { op_type: "Slice" input: ["x", "0", "even", "1"] output: "last" })"),
+            "m: no layer for: Slice with ends that the model computes (1: last)");
 }
 
 TEST(OnnxNet, RefusesModelsThatContradictThemselves) {
