@@ -228,7 +228,7 @@ bool is_factor_of(double factor, std::int64_t in, std::int64_t out, bool nearest
   if (!nearest) return std::abs(double(in) * factor - double(out)) <= 1e-3;
   if (!(factor > 0) || out > largest_image) return false;
   for (std::int64_t i = 0; i < out; ++i)
-    if (std::int64_t(float(i) / float(factor)) != i * in / out) return false;
+    if (std::floor(float(i) / float(factor)) != float(i * in / out)) return false;
   return true;
 }
 

@@ -30,8 +30,7 @@ std::int64_t product(const Dims& dims) {
 
 Dims from(const std::vector<double>& data) {
   Dims dims;
-  for (const double v : data)
-    dims.push_back(std::int64_t(std::clamp(v, -double(largest_size), double(largest_size))));
+  for (const double v : data) dims.push_back(bounded(v));
   return dims;
 }
 
@@ -418,7 +417,7 @@ void resize(Operator& op) {
     if (given.size() == axes.size())
       d = given[i];
     else if (d >= 0)
-      d = std::int64_t(std::clamp(std::floor(double(d) * factors[i]), 0., double(largest_size)));
+      d = bounded(std::floor(double(d) * factors[i]), 0);
   }
   op.put(std::move(out));
 }

@@ -4,6 +4,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,11 @@ namespace convlab::nets::onnx_reader {
 using Dims = std::vector<std::int64_t>;
 // What a file may claim of one dimension: sums and products of a few such sizes do not overflow.
 inline constexpr std::int64_t largest_size = std::int64_t{1} << 31;
+
+// A size or a place that a file has as a number of any type, within bounds; NaN is the least.
+inline std::int64_t bounded(double v, double least = -double(largest_size)) {
+  return std::int64_t(v > least ? std::min(v, double(largest_size)) : least);
+}
 
 // What is known of a value.
 struct Value {

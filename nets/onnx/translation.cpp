@@ -258,8 +258,7 @@ Dims Call::sizes(const char* name, int input) const {
   if (!has(input)) return {};
   if (!data(input)) throw Lacking{fmt::format("with {} that the model computes", name)};
   Dims found;
-  for (const double v : *data(input))
-    found.push_back(std::int64_t(std::clamp(v, -double(largest_size), double(largest_size))));
+  for (const double v : *data(input)) found.push_back(bounded(v));
   return found;
 }
 

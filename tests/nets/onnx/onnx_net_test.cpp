@@ -295,6 +295,10 @@ TEST(OnnxNet, RefusesWhatOnlyLooksLikeALayer) {
       node { op_type: "Mul" input: ["half", "2"] output: "even" }
       node { op_type: "Slice" input: ["x", "0", "even", "1"] output: "last" })"),
             "m: no layer for: Slice with ends that the model computes (1: last)");
+  EXPECT_NE(error(image, R"(
+      initializer { name: "sizes" data_type: 1 dims: 2 float_data: [nan, inf] }
+      node { op_type: "Reshape" input: ["x", "sizes"] output: "last" })"),
+            "");
 }
 
 TEST(OnnxNet, RefusesModelsThatContradictThemselves) {
