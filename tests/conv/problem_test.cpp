@@ -191,7 +191,7 @@ TEST(ParseProblem, PointsAtTheOffendingCharacter) {
       {"ic3ih8oc4kh3oh3", 13, "oh 3 leaves part of ih 8 unread: ph can only be derived from a "},
       // Sizes beyond 64 bits, each named.
       {"ic1000000ih1000000iw1000000oc1kh1", 1, "tensor x takes 2^62 bytes or more"},
-      {"ic3id9oc6kd3sd2pd8888888888888888", 8, "tensor y takes 2^62 bytes or more"},
+      {"ic3id9oc6kd3sd2pd8888888888888888", 7, "tensor y takes 2^62 bytes or more"},
       {"ic1ih1000000oc1000000kh1mb1000000", 13, "tensor y takes 2^62 bytes or more"},
       {"ic1000000000ih1oc1000000000kh1mb1kw2pw1", 28, "tensor w takes 2^62 bytes or more"},
       {"ic1ih1oc1kh1152921504606846976dh1152921504606846975", 4, "oh would be below 1"},
