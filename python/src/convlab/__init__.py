@@ -12,6 +12,7 @@ with _openblas.suitable_kernels():
     from . import _core
 _openblas.warn_of(_core.advisable_openblas_core())
 
+from . import torch
 from .errors import EnvironmentError, Error, Failed, InputError, Interrupted, OutOfMemory
 from .functions import (conv2d, conv2d_input_grad, conv2d_weight_grad, conv3d, conv3d_input_grad,
                         conv3d_weight_grad, plans)
@@ -23,6 +24,6 @@ __version__ = _version("convlab")
 
 __all__ = [
     "conv2d", "conv2d_input_grad", "conv2d_weight_grad", "conv3d", "conv3d_input_grad",
-    "conv3d_weight_grad", "plans", "problems", "tune", "doctor", "Table", "Net", "Error", "Failed",
+    "conv3d_weight_grad", "plans", "problems", "tune", "doctor", "torch", "Table", "Net", "Error", "Failed",
     "InputError", "EnvironmentError", "OutOfMemory", "Interrupted"
 ]

@@ -2,6 +2,7 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, TypeVar
 
+from . import torch as torch
 from .errors import EnvironmentError as EnvironmentError
 from .errors import Error as Error
 from .errors import Failed as Failed
@@ -43,7 +44,7 @@ def doctor(**options: Any) -> Table: ...
 class Table(Sequence[dict[str, Any]]):
     json: dict[str, Any]
     rows: list[dict[str, Any]]
-    def __init__(self, document: dict[str, Any]) -> None: ...
+    def __init__(self, document: dict[str, Any], log: str = "log") -> None: ...
     @classmethod
     def parse(cls, text: str) -> Table: ...
     def __len__(self) -> int: ...

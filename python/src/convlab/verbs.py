@@ -1,10 +1,12 @@
 """problems(), tune() and doctor(): the program's verbs of these names."""
 
+import json
 import os
 import re
 import tempfile
 
 from . import _core
+from .captured import Captured
 from .errors import InputError
 from .program import run
 from .table import Table
@@ -87,10 +89,28 @@ def problems(source, **options):
     return _run_verb("list", source, {**options, "format": "problems"}, False, lines)
 
 
+def _tune_captured(captured, progress, options):
+
+    def table(text):
+        document = json.loads(text)
+        captured.name_layers(document)
+        return Table(document, log="torch")
+
+    options = {"threads": captured.threads, **options, "format": "json"}
+    with tempfile.TemporaryDirectory() as folder:
+        # The program's messages show the name.
+        path = os.path.join(folder, "captured.log")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(captured.log())
+        return run(["tune", "--from", path, *_options(options)], progress, table)
+
+
 def tune(problems, *, progress=True, **options):
     """Races every algorithm on each problem and pass on this machine: ``convlab tune``.
 
-    problems: as ``problems()`` takes or returns them.
+    problems: as ``problems()`` takes or returns them, or what ``convlab.torch.capture`` returns: then only the
+    passes that ran are tuned, with as many threads as PyTorch had unless ``threads`` says otherwise, and
+    the table has PyTorch's times beside convlab's.
     progress: whether messages go to ``sys.stderr``.
     options: the flags of ``convlab tune``, with _ for -: ``batch=[1, 16]``, ``pass_="fwd"``,
     ``max_error=1e-6``, ``budget="60s"``, ``exclude="vendor"``, ``fresh=True``, ``mode="heuristic"``.
@@ -100,6 +120,8 @@ def tune(problems, *, progress=True, **options):
     KeyboardInterrupt: what was measured is in the store, and in its ``table``.
     """
     try:
+        if isinstance(problems, Captured):
+            return _tune_captured(problems, progress, options)
         return _run_verb("tune", problems, {**options, "format": "json"}, progress, Table.parse)
     finally:
         _core.forget()
