@@ -35,8 +35,8 @@ class Table(Sequence):
     """
 
     _SHOWN = ("layer", "problem", "pass", "count", "algo", "config", "x_layout", "y_layout", "ms",
-              "eff_gflops", "rel_error", "verdict", "ratio", "log_ms", "torch_ms", "convlab_ms", "speedup", "what",
-              "found", "remedy")
+              "eff_gflops", "rel_error", "verdict", "ratio", "log_ms", "torch_ms", "convlab_ms",
+              "speedup", "what", "found", "remedy")
 
     def __init__(self, document, log="log"):
         self.json, self._log = document, log
