@@ -131,7 +131,8 @@ TEST(OnnxNet, LayersAreNamedAsNodesAndFuseAsOnesOwn) {
                                              "mean", "fc"}));
   // Padding and activations of several nodes are none of their own.
   std::vector<std::string> kinds;
-  for (const Node& node : read_onnx_net(data + "/mobile.onnx", {}).graph().nodes())
+  const OnnxNet mobile = read_onnx_net(data + "/mobile.onnx", {});
+  for (const Node& node : mobile.graph().nodes())
     if (std::holds_alternative<Activation>(node.layer))
       kinds.push_back(node.name + " " +
                       std::string(to_string(std::get<Activation>(node.layer).kind)));
