@@ -77,6 +77,9 @@ InputArray::InputArray(nb::handle object, const char* name, std::size_t ndim, co
     if (size < 1 || size > most_size)
       throw InputError(
           fmt::format("{} is {}: expected sizes from 1 to {}", name, shown(shape_), most_size));
+  if (array_.data_handle() == nullptr)
+    throw InputError(fmt::format("{} is a {} without memory: expected one that holds its elements",
+                                 name, describe(object)));
   data_ = static_cast<const std::byte*>(array_.data_handle()) + array_.byte_offset();
 }
 

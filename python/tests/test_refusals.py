@@ -12,6 +12,8 @@ HUGE = np.broadcast_to(np.float32(1), (2**20, 2**20, 2**10, 2**10))
 
 REFUSED = {
     "a list": (([[1]], W), {}, "x is a list: expected an array of float32 or float64"),
+    "a mask": ((np.ma.masked_array(X, X > 0), W), {}, "x is a MaskedArray: expected an array without a mask"),
+    "padding of an array": ((X, W), {"padding": np.array([1, 1])}, "padding"),
     "integers": ((X.astype(int), W), {}, "x is a ndarray of int64: expected float32 or float64"),
     "f16": ((X.astype("f2"), W), {}, "x is a ndarray of float16"),
     "complex": ((X.astype("c8"), W), {}, "x is a ndarray of complex64"),

@@ -85,3 +85,28 @@ def test_scores_of_a_net(tmp_path):
     x = torch.randn(5, *net.input_shape[1:])
     with torch.no_grad():
         assert close(net(x), second(first(x.flatten(1)).relu()))
+
+
+def test_negated_views():
+    x, w = torch.complex(*torch.randn(2, 1, 4, 6, 6)), torch.randn(8, 4, 3, 3)
+    negated = x.conj().imag
+    assert negated.is_neg() and close(convlab.conv2d(negated, w), F.conv2d(negated, w))
+
+
+def test_what_would_record_nothing():
+    x, w = torch.randn(1, 4, 6, 6), torch.randn(8, 4, 3, 3)
+    with pytest.raises(convlab.InputError, match="outside torch.jit.trace"):
+        torch.jit.trace(lambda a: convlab.conv2d(a, w), x)
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        with pytest.raises(convlab.InputError, match="w has a tangent"):
+            convlab.conv2d(x, forward.make_dual(w, w))
+        assert close(convlab.conv2d(x, w), F.conv2d(x, w))
+
+
+def test_tensors_without_memory():
+    w, empty = torch.randn(8, 4, 3, 3), torch.randn(1, 4, 6, 6)
+    empty.untyped_storage().resize_(0)
+    for x in (empty, torch._efficientzerotensor(1, 4, 6, 6)):
+        with pytest.raises(convlab.InputError, match="without memory"):
+            convlab.conv2d(x, w)

@@ -37,15 +37,39 @@ def test_problems_of_a_net_a_text_a_list_and_files(tmp_path):
     ("resnet19", "resnet18"),
     ("--help", "'--help' is no target"),
     ("", "'' is no target"),
-    (3, "not iterable"),
+    (3, "3 is no target"),
+    (None, "None is no target"),
     ([], "problems"),
     ([SMALL + "\n--x"], "one line each"),
     (["mb1"], "mb1"),
 ])
 def test_problems_refused(source, message):
-    with pytest.raises((convlab.InputError, TypeError), match=message) as raised:
+    with pytest.raises(convlab.InputError, match=message) as raised:
         convlab.problems(source)
     assert "\n" not in str(raised.value)
+
+
+def test_a_bare_word_is_a_net(tmp_path, monkeypatch):
+    (tmp_path / "lenet").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert len(convlab.problems("lenet")) == 3
+    assert convlab.problems("./lenet") == [SMALL]
+
+
+@pytest.mark.parametrize("option", ["format", "output", "help", "help_"])
+def test_what_is_returned_is_no_option(option):
+    for verb in (convlab.problems, convlab.tune):
+        with pytest.raises(convlab.InputError, match="is no option here: the result is returned"):
+            verb(SMALL, **{option: "csv"})
+
+
+def test_exit_codes_are_not_lost():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(convlab.EnvironmentError, match="SIGCHLD is ignored"):
+            convlab.problems(SMALL)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_path_that_is_not_there(tmp_path):
@@ -130,7 +154,7 @@ def test_ctrl_c_ends_tune_and_keeps_what_was_measured():
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as raised:
         convlab.tune("resnet50", batch=16, progress=False)
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 600  # not hours
     assert isinstance(raised.value, convlab.Interrupted)
     table = raised.value.table
     assert table is None or not table.json["totals"]["complete"]
@@ -138,17 +162,18 @@ def test_ctrl_c_ends_tune_and_keeps_what_was_measured():
 
 def test_ctrl_c_during_a_convolution():
     """The interpreter takes it between two calls."""
-    code = ("import numpy as np, convlab, signal\n"
+    code = ("import numpy as np, convlab, signal, time\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "x = np.ones((8, 32, 64, 64), 'f4'); w = np.ones((32, 32, 3, 3), 'f4')\n"
             "convlab.conv2d(x, w)\n"
             "print('ready', flush=True)\n"
-            "while True: convlab.conv2d(x, w)\n")
+            "end = time.monotonic() + 300\n"
+            "while time.monotonic() < end: convlab.conv2d(x, w)\n")
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=600)
     assert "KeyboardInterrupt" in error and process.returncode == -signal.SIGINT
 
 

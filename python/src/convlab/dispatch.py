@@ -229,7 +229,9 @@ def _state_kept(model):
         yield
     finally:
         for module, name, buffer, value in buffers:
-            with torch.inference_mode(buffer.is_inference()), torch.no_grad():
+            # RuntimeError: its elements share memory, so the model could not write there either.
+            with torch.inference_mode(buffer.is_inference()), torch.no_grad(), \
+                    contextlib.suppress(RuntimeError):
                 buffer.copy_(value)
             if not isinstance(module, torch.jit.ScriptModule):
                 module._buffers[name] = buffer

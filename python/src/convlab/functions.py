@@ -35,14 +35,14 @@ def _is_pair(value):
     return isinstance(value, tuple) and len(value) == 2
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1024, typed=True)
 def _window(dims, stride, padding, dilation, groups, kernel):
     stride = _per_axis(stride, "stride", dims, 1)
     dilation = _per_axis(dilation, "dilation", dims, 1)
     groups = _integer(groups, "groups", 1)
-    if padding == "valid":
+    if isinstance(padding, str) and padding == "valid":
         front = back = [0] * dims
-    elif padding == "same":
+    elif isinstance(padding, str) and padding == "same":
         if any(s != 1 for s in stride):
             raise InputError(f"padding is 'same' with stride {stride}: expected stride 1, or numbers")
         # As PyTorch does, an odd rest goes to the end.
@@ -65,7 +65,7 @@ def _hashable(value):
 
 def _window_of(dims, stride, padding, dilation, groups, kernel):
     # Only "same" depends on the filter.
-    kernel = tuple(kernel)[2:] if padding == "same" else ()
+    kernel = tuple(kernel)[2:] if isinstance(padding, str) and padding == "same" else ()
     try:
         return _window(dims, _hashable(stride), _hashable(padding), _hashable(dilation), groups,
                        kernel)
@@ -75,7 +75,7 @@ def _window_of(dims, stride, padding, dilation, groups, kernel):
 
 
 def _kernel(w, padding):
-    if padding != "same":
+    if not isinstance(padding, str) or padding != "same":
         return ()
     shape = getattr(w, "shape", None)
     if shape is None:
@@ -93,13 +93,23 @@ def _is_torch(array):
 
 
 def _plain(array, name):
-    """An array that records no gradient."""
-    if not getattr(array, "requires_grad", False) or not _is_torch(array):
+    """An array that records nothing, and whose memory has its values."""
+    if not _is_torch(array):
+        if hasattr(type(array), "mask"):
+            raise InputError(f"{name} is a {type(array).__name__}: expected an array without a mask")
         return array
-    if _torch().is_grad_enabled():
-        raise InputError(f"{name} requires grad, and convlab records none: expected "
-                         f"{name}.detach(), or a call under torch.no_grad()")
-    return array.detach()
+    torch = _torch()
+    if torch.jit.is_tracing():
+        raise InputError("a trace would keep this call's result: expected a call outside torch.jit.trace")
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(array).tangent is not None:
+        raise InputError(f"{name} has a tangent, and convlab records none: expected its primal")
+    if array.requires_grad:
+        if torch.is_grad_enabled():
+            raise InputError(f"{name} requires grad, and convlab records none: expected "
+                             f"{name}.detach(), or a call under torch.no_grad()")
+        array = array.detach()
+    return array.resolve_neg() if array.is_neg() else array
 
 
 def _name(value, name):

@@ -80,6 +80,9 @@ def run(arguments, progress=True, parse=lambda text: text):
     Its messages go to ``sys.stderr`` if ``progress``. Raises the class of ``convlab.errors`` that stands for
     its exit code; Failed and Interrupted have ``parse`` of what it printed in ``table``.
     """
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise EnvironmentError("SIGCHLD is ignored, so the program's exit code would be lost: expected "
+                               "signal.signal(signal.SIGCHLD, signal.SIG_DFL)")
     # In a session of its own, so that a terminal's Ctrl-C reaches the program once: through Python.
     try:
         process = subprocess.Popen(

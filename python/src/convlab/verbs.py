@@ -1,5 +1,6 @@
 """problems(), tune() and doctor(): the program's verbs of these names."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,7 +8,7 @@ import tempfile
 
 from . import _core
 from .captured import Captured
-from .errors import InputError
+from .errors import EnvironmentError, InputError
 from .program import run
 from .table import Table
 
@@ -30,7 +31,9 @@ def _target(target):
         raise InputError("a target is bytes: expected a str")
     if text.startswith("-") or not text:
         raise InputError(f"'{text}' is no target: expected a net, a problem's text, or a file")
-    if not os.path.isfile(text) or text.startswith("@"):
+    # A bare word is a net or a problem, whatever files there are.
+    is_bare = isinstance(target, str) and os.sep not in text and "." not in text
+    if is_bare or not os.path.isfile(text) or text.startswith("@"):
         if isinstance(target, os.PathLike):
             raise InputError(f"{text}: no such file")
         return [text]
@@ -54,10 +57,21 @@ def _options(options):
     return arguments
 
 
+def _with_format(options, form):
+    for name in ("format", "output", "help"):
+        if name in map(lambda option: option.strip("_"), options):
+            raise InputError(f"{name} is no option here: the result is returned")
+    return {**options, "format": form}
+
+
 def _run_verb(verb, targets, options, progress, parse):
     if isinstance(targets, (str, os.PathLike)):
         return run([verb, *_target(targets), *_options(options)], progress, parse)
-    texts = list(targets)
+    try:
+        texts = list(targets)
+    except TypeError:
+        raise InputError(f"{verb}: {targets!r} is no target: expected a net, a problem's text, a file, or "
+                         "a list of texts") from None
     if not texts:
         raise InputError(f"{verb}: no problems: expected at least one")
     if any(not isinstance(text, str) or "\n" in text for text in texts):
@@ -74,7 +88,7 @@ def problems(source, **options):
 
     source: ``"resnet18"``, ``"model.onnx"``, ``"net.log"`` (what oneDNN, MIOpen or cuDNN logged),
     ``"layers.txt"`` (one problem a line), or a text as ``"mb1ic64ih56oc64oh56kh3ph1"``; or a list of
-    texts. A file is recognised by what is in it.
+    such texts. A file is recognised by what is in it; one without a suffix is ``"./layers"``.
     options: flags of ``convlab list``, as ``batch=16`` or ``dim="batch=1"``.
 
     Returns a list of texts, sizes with names and counts, which ``tune`` takes. (``tune`` of a log itself also
@@ -86,7 +100,7 @@ def problems(source, **options):
         return [line.rsplit("  # ", 1)[0] for line in text.splitlines()
                 if line and not line.startswith("#")]
 
-    return _run_verb("list", source, {**options, "format": "problems"}, False, lines)
+    return _run_verb("list", source, _with_format(options, "problems"), False, lines)
 
 
 def _tune_captured(captured, progress, options):
@@ -96,7 +110,7 @@ def _tune_captured(captured, progress, options):
         captured.name_layers(document)
         return Table(document, log="torch")
 
-    options = {"threads": captured.threads, **options, "format": "json"}
+    options = _with_format({"threads": captured.threads, **options}, "json")
     with tempfile.TemporaryDirectory() as folder:
         # The program's messages show the name.
         path = os.path.join(folder, "captured.log")
@@ -122,11 +136,12 @@ def tune(problems, *, progress=True, **options):
     try:
         if isinstance(problems, Captured):
             return _tune_captured(problems, progress, options)
-        return _run_verb("tune", problems, {**options, "format": "json"}, progress, Table.parse)
+        return _run_verb("tune", problems, _with_format(options, "json"), progress, Table.parse)
     finally:
-        _core.forget()
+        with contextlib.suppress(EnvironmentError):  # a forked process has nothing to forget
+            _core.forget()
 
 
 def doctor(**options):
     """Is this machine fit for measuring? ``convlab doctor`` as a Table: what, found, verdict, remedy."""
-    return run(["doctor", *_options({**options, "format": "json"})], False, Table.parse)
+    return run(["doctor", *_options(_with_format(options, "json"))], False, Table.parse)
