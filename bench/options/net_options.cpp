@@ -353,8 +353,8 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
   if (!chosen.untuned.empty())
     advice +=
         fmt::format("{}{} by predictions; to tune {}:\n  {}", advice.empty() ? "" : "\n",
-                    counted(chosen.untuned.size(), "pass of a layer was never tuned here and goes",
-                            "passes of layers were never tuned here and go"),
+                    counted(chosen.untuned.size(), "pass of a layer is untuned or UNSURE here and goes",
+                            "passes of layers are untuned or UNSURE here and go"),
                     chosen.untuned.size() == 1 ? "it" : "them", tune_command(a, graph, options));
   return {std::move(graph), std::move(chosen.plan), std::move(advice)};
 }
