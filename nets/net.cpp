@@ -70,18 +70,12 @@ class Net::Impl {
     run_backward([this] { loss_backward(); });
   }
 
-  void backward(ConstSpan from) {
+  void backward(ConstSpan from, Layout layout) {
     require_training("backward");
-    const TensorDesc& y = net_.value(net_.output).desc;
-    expect_bytes("the output's gradient", from.size(), net_.bytes_of(plain(y)));
-    run_backward([&] {
-      std::byte* const gradient = net_.memory.data(net_.value(net_.output).gradient);
-      if (same_memory(plain(y), y)) return copy_in(gradient, from);
-      const Buffer staged = device_.allocate(from.size());
-      copy_in(staged.data(), from);
-      ops_.convert_layout(net_.plan.dtype, plain(y), staged.data(), y, gradient, *stream_);
-      stream_->synchronize();
-    });
+    const Value& y = net_.value(net_.output);
+    const TensorDesc given = given_as(y.desc, layout);
+    expect_bytes("the output's gradient", from.size(), net_.bytes_of(given));
+    run_backward([&] { write_value(given, from, y.desc, net_.memory.data(y.gradient)); });
   }
 
   // `begin` writes the output's gradient to the place where the last step reads it.
@@ -209,10 +203,25 @@ class Net::Impl {
 
   // ---- In and out ----
 
-  void set_input(ConstSpan from) {
-    expect_bytes("the input", from.size(), net_.bytes_of(net_.value(0).desc));
-    copy_in(net_.memory.data(net_.value(0).buffer), from);
+  void set_input(ConstSpan from, Layout layout) {
+    const Value& x = net_.value(0);
+    const TensorDesc given = given_as(x.desc, layout);
+    expect_bytes("the input", from.size(), net_.bytes_of(given));
+    net_.place(x.buffer, nullptr);
+    write_value(given, from, x.desc, net_.memory.data(x.buffer));
     has_input_ = true;
+  }
+  bool place_input(const std::byte* x, Layout layout) {
+    // Nothing writes to the input's buffer.
+    return has_input_ = place(net_.value(0), const_cast<std::byte*>(x), layout);
+  }
+  bool place_output(std::byte* y, Layout layout) {
+    has_output_ = false;
+    return place(net_.value(net_.output), y, layout);
+  }
+  bool backward_reads_output() const {
+    const Value& y = net_.value(net_.output);
+    return net_.training() && y.wants_gradient && net_.runs[y.step].op->needs().backward_reads_y;
   }
   void set_labels(std::span<const std::int32_t> labels) {
     if (net_.options.loss != Loss::cross_entropy || !net_.training())
@@ -252,20 +261,29 @@ class Net::Impl {
     copy_in(to, from);
   }
 
-  void read_output(Span to) {
+  void read_output(Span to, Layout layout) {
     require_before(has_output_, "read_output", "forward");
-    read_value(net_.value(net_.output).desc, net_.value(net_.output).buffer, "the output", to);
+    read_value(net_.value(net_.output).desc, net_.value(net_.output).buffer, "the output", to,
+               layout);
   }
-  void read_input_gradient(Span to) {
+  void read_input_gradient(Span to, Layout layout) {
     if (!net_.options.input_gradient || !net_.training())
       throw InputError(fmt::format("net {}: was not made with input_gradient", net_.graph.name()));
-    read_value(net_.value(0).desc, net_.value(0).gradient, "the input's gradient", to);
+    read_value(net_.value(0).desc, net_.value(0).gradient, "the input's gradient", to, layout);
   }
 
  private:
   friend class Net;
 
   static TensorDesc plain(const TensorDesc& d) { return {d.n, d.c, d.h, d.w, Layout::nchw}; }
+  // A value as the caller has it.
+  TensorDesc given_as(TensorDesc desc, Layout layout) const {
+    if (is_blocked(layout))
+      throw InputError(fmt::format("net {}: a value in {}: expected nchw or nhwc",
+                                   net_.graph.name(), to_string(layout)));
+    desc.layout = layout;
+    return desc;
+  }
 
   void require_training(const char* what) const {
     if (!net_.training())
@@ -376,26 +394,52 @@ class Net::Impl {
     stream_->synchronize();
   }
 
+  bool place(const Value& v, std::byte* at, Layout layout) {
+    constexpr std::uintptr_t alignment = 64;  // as of Device::allocate
+    const bool fits = reinterpret_cast<std::uintptr_t>(at) % alignment == 0 &&
+                      same_memory(given_as(v.desc, layout), v.desc);
+    net_.place(v.buffer, fits ? at : nullptr);
+    return fits && at != nullptr;
+  }
+
+  // Writes the caller's values, in the layout of `given`, to a buffer in that of `desc`.
+  void write_value(const TensorDesc& given, ConstSpan from, const TensorDesc& desc, std::byte* to) {
+    if (same_memory(given, desc)) return copy_in(to, from);
+    Buffer staged;
+    if (device_.info().kind != DeviceKind::cpu) {
+      staged = device_.allocate(from.size());
+      copy_in(staged.data(), from);
+    }
+    const std::byte* const there = staged.data() != nullptr ? staged.data() : from.data();
+    ops_.convert_layout(net_.plan.dtype, given, there, desc, to, *stream_);
+    stream_->synchronize();
+  }
+
   void expect_bytes(const char* what, std::size_t bytes, std::size_t expected) const {
     if (bytes != expected)
       throw InputError(fmt::format("net {}: {} has {} bytes, expected {}", net_.graph.name(), what,
                                    bytes, expected));
   }
 
-  // The conversion happens on the host: after training steps the device has no memory to spare.
-  void read_value(const TensorDesc& desc, BufferId buffer, const char* what, Span to) {
-    const TensorDesc nchw = plain(desc);
-    expect_bytes(what, to.size(), net_.bytes_of(nchw));
-    if (same_memory(desc, nchw))
+  // A card's values are converted on the host: after training steps the card has no memory to
+  // spare.
+  void read_value(const TensorDesc& desc, BufferId buffer, const char* what, Span to,
+                  Layout layout) {
+    const TensorDesc wanted = given_as(desc, layout);
+    expect_bytes(what, to.size(), net_.bytes_of(wanted));
+    if (same_memory(desc, wanted))
       return device_.copy_to_host(to, net_.memory.data(buffer), *stream_);
+    if (device_.info().kind == DeviceKind::cpu)
+      return ops_.convert_layout(net_.plan.dtype, desc, net_.memory.data(buffer), wanted, to.data(),
+                                 *stream_);
     std::vector<std::byte> host(net_.bytes_of(desc));
     device_.copy_to_host(host, net_.memory.data(buffer), *stream_);
     const std::size_t size = std::size_t(size_of(net_.plan.dtype));
-    for (std::int64_t n = 0, i = 0; n < desc.n; ++n)
+    for (std::int64_t n = 0; n < desc.n; ++n)
       for (std::int64_t c = 0; c < desc.c; ++c)
         for (std::int64_t h = 0; h < desc.h; ++h)
-          for (std::int64_t w = 0; w < desc.w; ++w, ++i)
-            std::memcpy(to.data() + std::size_t(i) * size,
+          for (std::int64_t w = 0; w < desc.w; ++w)
+            std::memcpy(to.data() + std::size_t(wanted.offset(n, c, h, w)) * size,
                         host.data() + std::size_t(desc.offset(n, c, h, w)) * size, size);
   }
 
@@ -455,21 +499,26 @@ const std::vector<Parameter>& Net::parameters() const { return impl_->net_.param
 void Net::parameters_changed() { impl_->parameters_changed(); }
 void Net::freeze() { impl_->freeze(); }
 
-void Net::set_input(ConstSpan from) { impl_->set_input(from); }
+void Net::set_input(ConstSpan from, Layout layout) { impl_->set_input(from, layout); }
 void Net::set_labels(std::span<const std::int32_t> labels) { impl_->set_labels(labels); }
 void Net::set_targets(ConstSpan from) { impl_->set_targets(from); }
 
 void Net::forward() { impl_->forward(); }
 void Net::backward() { impl_->backward(); }
-void Net::backward(ConstSpan output_gradient) { impl_->backward(output_gradient); }
+void Net::backward(ConstSpan output_gradient, Layout layout) {
+  impl_->backward(output_gradient, layout);
+}
 void Net::update(const UpdateRule& rule) { impl_->update(rule); }
 double Net::loss() { return impl_->loss(); }
 void Net::start_optimizer(const UpdateRule& rule) { impl_->start_optimizer(rule); }
 NetCounters Net::counters() const { return {impl_->iteration_, impl_->net_.parameters.updates()}; }
 void Net::set_counters(const NetCounters& counters) { impl_->set_counters(counters); }
 
-void Net::read_output(Span to) { impl_->read_output(to); }
-void Net::read_input_gradient(Span to) { impl_->read_input_gradient(to); }
+void Net::read_output(Span to, Layout layout) { impl_->read_output(to, layout); }
+void Net::read_input_gradient(Span to, Layout layout) { impl_->read_input_gradient(to, layout); }
+bool Net::place_input(const std::byte* x, Layout layout) { return impl_->place_input(x, layout); }
+bool Net::place_output(std::byte* y, Layout layout) { return impl_->place_output(y, layout); }
+bool Net::backward_reads_output() const { return impl_->backward_reads_output(); }
 void Net::read(const std::byte* from, Span to) { impl_->read(from, to); }
 void Net::write(std::byte* to, ConstSpan from) { impl_->write(to, from); }
 

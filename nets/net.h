@@ -143,20 +143,21 @@ class Net {
   // a frozen net's weights are to change or to be read.
   void freeze();
 
-  // From the host or the device: f32 or f64 as the net's type, NCHW of the input's shape; targets
-  // have the output's shape. One label per image, from the host: a class, or no_label. These wait
-  // for the stream, so the caller may change its data once they return. Values stay until set
-  // again.
-  void set_input(ConstSpan);
+  // From the host or the device: f32 or f64 as the net's type, NCHW or NHWC of the input's shape;
+  // targets have the output's shape, in NCHW. One label per image, from the host: a class, or
+  // no_label. These wait for the stream, so the caller may change its data once they return. Values
+  // stay until set again.
+  void set_input(ConstSpan, Layout = Layout::nchw);
   void set_labels(std::span<const std::int32_t>);
   void set_targets(ConstSpan);
 
   // Each throws InputError if its inputs were not set or computed before.
   void forward();
   void backward();  // of the mean loss; training mode only
-  // Back-propagates the caller's own gradient of the output, whatever NetOptions::loss is: NCHW, in
-  // the net's type, on the host or the device. For a mean over the batch the caller divides.
-  void backward(ConstSpan output_gradient);
+  // Back-propagates the caller's own gradient of the output, whatever NetOptions::loss is: NCHW or
+  // NHWC, in the net's type, on the host or the device. For a mean over the batch the caller
+  // divides.
+  void backward(ConstSpan output_gradient, Layout = Layout::nchw);
   void update(const UpdateRule&);  // counts Adam's step
   double loss();                   // mean over the batch, of the last forward
 
@@ -165,9 +166,19 @@ class Net {
   NetCounters counters() const;
   void set_counters(const NetCounters&);
 
-  // Copies to the host, NCHW, of the net's data type.
-  void read_output(Span);          // the last node's value: scores, before the softmax
-  void read_input_gradient(Span);  // with input_gradient
+  // Copies to the host, NCHW or NHWC, of the net's data type.
+  void read_output(Span,
+                   Layout = Layout::nchw);  // the last node's value: scores, before the softmax
+  void read_input_gradient(Span, Layout = Layout::nchw);  // with input_gradient
+
+  // Without those copies: forward reads the input, or writes the output, in the caller's memory on
+  // the device. It must stay and not change until backward has ended, of the output only if
+  // backward_reads_output(). False where the plan has another layout, or the memory is not aligned
+  // to 64 bytes, and for null: then forward uses the net's own memory, which set_input writes and
+  // read_output reads.
+  bool place_input(const std::byte*, Layout);
+  bool place_output(std::byte*, Layout);
+  bool backward_reads_output() const;
   // Copies from or to a Parameter's value, gradient or state, or a part of one. Waits for the
   // stream.
   void read(const std::byte* from, Span);

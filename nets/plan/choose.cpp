@@ -342,8 +342,9 @@ class Planner {
   std::vector<Layouts> layouts_of(const Step& step) const {
     const Layer& layer = node_of(step).layer;
     constexpr Layouts plain{Layout::nchw, Layout::nchw};
-    if (std::holds_alternative<Input>(layer) || std::holds_alternative<Linear>(layer) ||
-        std::holds_alternative<Recurrent>(layer))
+    if (std::holds_alternative<Input>(layer))
+      return {{options_.input_layout, options_.input_layout}};
+    if (std::holds_alternative<Linear>(layer) || std::holds_alternative<Recurrent>(layer))
       return {plain};
     // For single pixels all layouts are equal except for padding.
     const auto is_pixel = [&](NodeId id) { return graph_.nodes()[id].shape.pixels() == 1; };
@@ -549,7 +550,7 @@ class Planner {
     if (!wants_gradient_[value]) return 0;
     const Shape& shape = graph_.nodes()[value].shape;
     const double ms = convert_ms(shape, read, written);
-    if (ms == 0 || readers_[value].size() == 1) return ms;
+    if (ms == 0 || readers_[value].size() <= 1) return ms;
     return ms + predict(add_work(tensor_desc(shape, written), options_.dtype));
   }
 
@@ -568,8 +569,21 @@ class Planner {
         problem.edges.push_back(edge(value));
       else if (readers_[value].size() > 1)
         add_shared_value(problem, value);
+      else
+        add_reading(problem.nodes[i], i);
     }
     return problem;
+  }
+
+  // The time to convert the output to the layout in which it is read, and its gradient back.
+  void add_reading(std::vector<double>& cost, std::size_t step) const {
+    if (!options_.output_layout) return;
+    const NodeId value = steps_[step].output;
+    for (std::size_t a = 0; a < cost.size(); ++a) {
+      const Layout written = alternatives_[step][a].plan.y_layout;
+      cost[a] += convert_ms(graph_.nodes()[value].shape, written, *options_.output_layout) +
+                 gradient_ms(value, written, *options_.output_layout);
+    }
   }
 
   PbqpEdge edge(NodeId value) const {
@@ -687,6 +701,10 @@ Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const NetAl
   validate(options.dtype, fmt::format("net {}", graph.name()));
   validate_limits(options.max_error, options.workspace_max);
   (void)graph.batch();  // throws if it has no layers
+  for (const Layout layout : {options.input_layout, options.output_layout.value_or(Layout::nchw)})
+    if (is_blocked(layout))
+      throw InputError(fmt::format("net {}: an input or output in {}: expected nchw or nhwc",
+                                   graph.name(), to_string(layout)));
   return Planner(graph, options, algos, device, store).choose();
 }
 

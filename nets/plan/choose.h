@@ -35,7 +35,9 @@ struct ChooseOptions {
   std::vector<std::string> algos{}, exclude{};  // as TuneOptions
   std::vector<MathType> maths{};                // as TuneOptions
   CacheMode cache = CacheMode::hot;
-  bool input_gradient = false;  // as NetOptions: the first layers need backward_data as well
+  bool input_gradient = false;         // as NetOptions: the first layers need backward_data as well
+  Layout input_layout = Layout::nchw;  // in which the input is given: nchw or nhwc
+  std::optional<Layout> output_layout{};  // in which the output is read; nullopt: in any
 };
 
 struct Chosen {

@@ -92,7 +92,7 @@ void Assembly::find_values() {
     v.desc = tensor_desc(graph.nodes()[step.output].shape, plan.steps[i].y_layout);
     const bool input = std::holds_alternative<Input>(graph.nodes()[step.node].layer);
     if (input != (i == 0)) fail(step.node, "a net has one input, its first layer");
-    if (input && v.desc.layout != Layout::nchw) fail(step.node, "the input is in nchw");
+    if (input && is_blocked(v.desc.layout)) fail(step.node, "the input is in nchw or nhwc");
     if (readers_[step.output].empty() && step.output != output)
       fail(step.node, "nothing reads what it computes");
     v.wants_gradient = training() && wanted[step.output];
@@ -329,30 +329,47 @@ void Assembly::check_fits() const {
 
 void Assembly::bind() {
   std::byte* next_constants = constants.data();
+  for (StepRun& run : runs) {
+    run.constants = next_constants;
+    if (run.op) next_constants += padded(run.op->needs().constants);
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) bind(i);
+}
+
+void Assembly::place(BufferId id, std::byte* at) {
+  if (memory.is_at(id, at)) return;
+  memory.place(id, at);
+  const auto uses = [&](std::size_t i) {
+    const StepRun& run = runs[i];
+    return value(steps[i].output).buffer == id ||
+           std::find(run.x.begin(), run.x.end(), id) != run.x.end();
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (uses(i)) bind(i);
+}
+
+void Assembly::bind(std::size_t i) {
+  StepRun& run = runs[i];
+  if (!run.op) return;
   const auto data = [&](const std::optional<BufferId>& id) {
     return id ? memory.data(*id) : nullptr;
   };
   const auto span = [&](const std::optional<BufferId>& id) {
     return id ? memory.span(*id) : Span{};
   };
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    StepRun& run = runs[i];
-    if (!run.op) continue;
-    const Value& y = value(steps[i].output);
-    OpMemory at;
-    for (const BufferId x : run.x) at.x.push_back(memory.data(x));
-    at.y = memory.data(y.buffer);
-    if (training() && y.wants_gradient) at.dy = memory.data(y.gradient);
-    for (const auto& dx : run.dx) at.dx.push_back(data(dx));
-    at.saved = data(run.saved);
-    at.forward_scratch = data(run.forward_scratch);
-    at.backward_scratch = data(run.backward_scratch);
-    at.constants = next_constants;
-    at.forward_workspace = span(run.forward_workspace);
-    at.backward_workspace = span(run.backward_workspace);
-    next_constants += padded(run.op->needs().constants);
-    run.op->bind(std::move(at));
-  }
+  const Value& y = value(steps[i].output);
+  OpMemory at;
+  for (const BufferId x : run.x) at.x.push_back(memory.data(x));
+  at.y = memory.data(y.buffer);
+  if (training() && y.wants_gradient) at.dy = memory.data(y.gradient);
+  for (const auto& dx : run.dx) at.dx.push_back(data(dx));
+  at.saved = data(run.saved);
+  at.forward_scratch = data(run.forward_scratch);
+  at.backward_scratch = data(run.backward_scratch);
+  at.constants = run.constants;
+  at.forward_workspace = span(run.forward_workspace);
+  at.backward_workspace = span(run.backward_workspace);
+  run.op->bind(std::move(at));
 }
 
 MemoryUse Assembly::memory_use(std::size_t optimizer) const {

@@ -47,6 +47,7 @@ struct StepRun {
   std::vector<std::optional<BufferId>> dx;
   std::optional<BufferId> saved, forward_scratch, backward_scratch;
   std::optional<BufferId> forward_workspace, backward_workspace;
+  std::byte* constants = nullptr;
 };
 
 // Moments of an iteration, for lifetimes: step i runs forward at i, the loss follows at the number
@@ -60,6 +61,9 @@ class Assembly {
 
   // Once, before anything runs. Throws if the device has too little memory.
   void allocate(Stream&);
+  // From now on the value in this buffer lies at `at`, outside of the net's memory; null: in it
+  // again. After allocate.
+  void place(BufferId, std::byte* at);
 
   bool training() const { return plan.mode == Mode::training; }
   bool has_loss() const { return training() && options.loss != Loss::none; }
@@ -110,6 +114,7 @@ class Assembly {
 
   void check_fits() const;
   void bind();
+  void bind(std::size_t step);
   MemoryUse completed(MemoryUse, std::size_t optimizer) const;
 
   std::vector<std::vector<std::size_t>> readers_;  // steps, by node

@@ -29,9 +29,18 @@ class NetMemory {
   }
   // Call each once, in this order, after all uses.
   void arrange() { arena_ = plan_arena(lifetimes_); }
-  void allocate(Device& device) { memory_ = device.allocate(arena_.bytes); }
+  void allocate(Device& device) {
+    memory_ = device.allocate(arena_.bytes);
+    placed_.assign(lifetimes_.size(), nullptr);
+  }
 
-  std::byte* data(BufferId id) const { return memory_.data() + arena_.offsets[id]; }
+  // The buffer is memory of the caller's; null: the net's own again.
+  void place(BufferId id, std::byte* at) { placed_[id] = at; }
+  bool is_at(BufferId id, const std::byte* at) const { return placed_[id] == at; }
+
+  std::byte* data(BufferId id) const {
+    return placed_[id] != nullptr ? placed_[id] : memory_.data() + arena_.offsets[id];
+  }
   Span span(BufferId id) const { return {data(id), lifetimes_[id].bytes}; }
   const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
   std::size_t bytes() const { return arena_.bytes; }
@@ -46,6 +55,7 @@ class NetMemory {
   std::vector<Kind> kinds_;
   Arena arena_;
   Buffer memory_;
+  std::vector<std::byte*> placed_;  // by buffer; null: in memory_
 };
 
 }  // namespace convlab::nets

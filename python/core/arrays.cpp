@@ -125,6 +125,12 @@ void InputArray::copy(Layout layout, std::byte* to) const {
     copy_axes<4>(data_, shape, strides, to);
 }
 
+DType parse_type(const std::string& name) {
+  if (name == "float32") return DType::f32;
+  if (name == "float64") return DType::f64;
+  throw InputError(fmt::format("dtype is '{}': expected float32 or float64", name));
+}
+
 void require_type(const InputArray& array, DType dtype, const char* of) {
   const auto name = [](DType t) { return t == DType::f64 ? "float64" : "float32"; };
   if (array.dtype() != dtype)

@@ -48,6 +48,8 @@ class InputArray {
   const std::byte* data_ = nullptr;
 };
 
+DType parse_type(const std::string& name);  // "float32" or "float64", else throws InputError
+
 // Throws InputError.
 void require_type(const InputArray&, DType, const char* of);
 void require_shape(const InputArray&, const std::vector<std::int64_t>&, const std::string& why);

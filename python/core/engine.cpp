@@ -184,6 +184,14 @@ Engine::Engine() : device_(make_cpu_device()), process_(getpid()) {
   append_cpu_recurrent_algos(algos_.recurrent);
 }
 
+Device& Engine::device(int threads) {
+  if (threads == device_->info().threads) return *device_;
+  const std::lock_guard lock(devices_mutex_);
+  std::unique_ptr<Device>& known = devices_[threads];
+  if (!known) known = make_cpu_device({.threads = threads, .isa = device_->info().isa});
+  return *known;
+}
+
 const Store* Engine::store() {
   if (!store_)
     if (const auto path = Store::default_path(); !path.empty() && Store::exists(path))

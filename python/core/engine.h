@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -68,6 +69,7 @@ class Engine {
   static Engine& get();
 
   Device& device() { return *device_; }
+  Device& device(int threads);  // of that many; they stay
   const Algos& algos() const { return algos_; }
   ScratchPool& scratch() { return scratch_; }
 
@@ -90,6 +92,8 @@ class Engine {
   std::shared_ptr<const PreparedConv> prepare(const ConvProblem&, const std::string& algo);
 
   std::unique_ptr<Device> device_;
+  std::mutex devices_mutex_;
+  std::map<int, std::unique_ptr<Device>> devices_;  // others, by the threads asked for
   Algos algos_;
   pid_t process_;
   std::mutex planning_;  // one plan is made at a time; taken before plans_mutex_

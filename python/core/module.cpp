@@ -1,6 +1,7 @@
 // The module convlab._core: what the Python files of convlab call, with arguments that they have
 // checked.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -11,8 +12,10 @@
 #include "conv/error.h"
 #include "convolution.h"
 #include "engine.h"
+#include "graph.h"
 #include "kernels_cpu/gemm/openblas.h"
 #include "net.h"
+#include "segment.h"
 
 namespace convlab::python {
 namespace {
@@ -41,8 +44,6 @@ void translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
-using Sizes = std::vector<std::int64_t>;
-
 // (problem, pass, dtype, layout of x given, layouts of x and y computed in, algorithm, config,
 // whether the store knew its time)
 nb::list plans() {
@@ -61,6 +62,125 @@ nb::list plans() {
 void forget() {
   const nb::gil_scoped_release released;
   Engine::get().forget();
+}
+
+void add_graph(nb::module_& m) {
+  using G = GraphBuilder;
+  using nb::literals::operator""_a;
+  using Text = const std::string&;
+  using Id = std::int64_t;
+  nb::class_<G>(m, "Graph")
+      .def(nb::init<Text, const Sizes&>(), "name"_a, "shape"_a)
+      .def("conv", &G::conv, "x"_a, "name"_a, "filters"_a, "kernel"_a, "stride"_a = Sizes{1},
+           "pad"_a = Sizes{0}, "dilation"_a = Sizes{1}, "groups"_a = 1, "bias"_a = true,
+           "matrix"_a = false)
+      .def("conv_transpose", &G::conv_transpose, "x"_a, "name"_a, "filters"_a, "kernel"_a,
+           "stride"_a = Sizes{1}, "pad"_a = Sizes{0}, "output_pad"_a = Sizes{0},
+           "dilation"_a = Sizes{1}, "groups"_a = 1, "bias"_a = true)
+      .def("linear", &G::linear, "x"_a, "name"_a, "outputs"_a, "bias"_a = true)
+      .def(
+          "batch_norm",
+          [](G& g, Id x, Text name, double epsilon, double momentum) {
+            return g.add(name, nets::BatchNorm{epsilon, momentum}, {x});
+          },
+          "x"_a, "name"_a, "epsilon"_a = 1e-5, "momentum"_a = 0.1)
+      .def(
+          "layer_norm",
+          [](G& g, Id x, Text name, double epsilon) {
+            return g.add(name, nets::LayerNorm{epsilon}, {x});
+          },
+          "x"_a, "name"_a, "epsilon"_a = 1e-5)
+      .def(
+          "channel_scale",
+          [](G& g, Id x, Text name) { return g.add(name, nets::ChannelScale{}, {x}); }, "x"_a,
+          "name"_a)
+      .def("activation", &G::activation, "x"_a, "name"_a, "kind"_a)
+      .def(
+          "dropout",
+          [](G& g, Id x, Text name, double p, bool whole_images) {
+            return g.add(name, nets::Dropout{p, whole_images}, {x});
+          },
+          "x"_a, "name"_a, "p"_a = 0.5, "whole_images"_a = false)
+      .def(
+          "max_pool",
+          [](G& g, Id x, Text name, const Sizes& kernel, const Sizes& stride, const Sizes& pad,
+             bool ceil) { return g.pool(x, name, "max", kernel, stride, pad, ceil); },
+          "x"_a, "name"_a, "kernel"_a, "stride"_a, "pad"_a = Sizes{0}, "ceil_mode"_a = false)
+      .def(
+          "avg_pool",
+          [](G& g, Id x, Text name, const Sizes& kernel, const Sizes& stride, const Sizes& pad,
+             bool ceil) { return g.pool(x, name, "average", kernel, stride, pad, ceil); },
+          "x"_a, "name"_a, "kernel"_a, "stride"_a, "pad"_a = Sizes{0}, "ceil_mode"_a = false)
+      .def(
+          "global_avg_pool",
+          [](G& g, Id x, Text name) { return g.add(name, nets::GlobalAvgPool{}, {x}); }, "x"_a,
+          "name"_a)
+      .def(
+          "add",
+          [](G& g, Text name, const Sizes& terms) { return g.add(name, nets::Add{}, terms); },
+          "name"_a, "terms"_a)
+      .def(
+          "concat",
+          [](G& g, Text name, const Sizes& parts) { return g.add(name, nets::Concat{}, parts); },
+          "name"_a, "parts"_a)
+      .def(
+          "gate",
+          [](G& g, Text name, Id x, Id gate) {
+            return g.add(name, nets::Gate{}, {x, gate});
+          },
+          "name"_a, "x"_a, "gate"_a)
+      .def(
+          "slice",
+          [](G& g, Id x, Text name, Id first, Id channels) {
+            return g.add(name, nets::Slice{first, channels}, {x});
+          },
+          "x"_a, "name"_a, "first"_a, "channels"_a)
+      .def(
+          "shuffle",
+          [](G& g, Id x, Text name, Id groups) {
+            return g.add(name, nets::ChannelShuffle{groups}, {x});
+          },
+          "x"_a, "name"_a, "groups"_a)
+      .def(
+          "pad_channels",
+          [](G& g, Id x, Text name, Id channels) {
+            return g.add(name, nets::PadChannels{channels}, {x});
+          },
+          "x"_a, "name"_a, "channels"_a)
+      .def("resize", &G::resize, "x"_a, "name"_a, "kind"_a, "h"_a, "w"_a)
+      .def(
+          "lrn",
+          [](G& g, Id x, Text name, Id size, double alpha, double beta, double k) {
+            return g.add(name, nets::LocalResponseNorm{size, alpha, beta, k}, {x});
+          },
+          "x"_a, "name"_a, "size"_a, "alpha"_a, "beta"_a, "k"_a)
+      .def("shape", [](const G& g, Id node) { return nb::tuple(nb::cast(g.shape(node))); });
+}
+
+void add_segment(nb::module_& m) {
+  using nb::literals::operator""_a;
+  nb::class_<Segment>(m, "Segment")
+      .def(
+          "__init__",
+          [](Segment* self, const GraphBuilder& graph, bool training, bool input_gradient,
+             std::string dtype, std::optional<double> max_error, std::int64_t threads,
+             bool channels_last) {
+            new (self) Segment(graph, {training, input_gradient, std::move(dtype), max_error,
+                                       threads, channels_last});
+          },
+          "graph"_a, "training"_a, "input_gradient"_a, "dtype"_a = "float32",
+          "max_error"_a.none() = 1e-4, "threads"_a = 0, "channels_last"_a = false)
+      .def("parameters", &Segment::parameters)
+      .def("set", &Segment::set, "index"_a, "array"_a.none())
+      .def("get", &Segment::get, "index"_a, "torch"_a = false)
+      .def("forward", &Segment::forward, "x"_a.none(), "torch"_a)
+      .def("backward", &Segment::backward, "dy"_a.none(), "torch"_a)
+      .def("gradients", &Segment::gradients, "torch"_a)
+      .def("forwards", &Segment::forwards)
+      .def("run", &Segment::run)
+      .def("run_backward", &Segment::run_backward)
+      .def("plan", &Segment::plan)
+      .def("problems", &Segment::problems);
 }
 
 }  // namespace
@@ -100,4 +220,7 @@ NB_MODULE(_core, m) {
       .def("batch", &InferenceNet::batch)
       .def("input_shape", &InferenceNet::input_shape)
       .def("scores", &InferenceNet::scores);
+
+  add_graph(m);
+  add_segment(m);
 }

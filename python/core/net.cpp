@@ -16,12 +16,6 @@
 namespace convlab::python {
 namespace {
 
-DType parse_type(const std::string& name) {
-  if (name == "float32") return DType::f32;
-  if (name == "float64") return DType::f64;
-  throw InputError(fmt::format("dtype is '{}': expected float32 or float64", name));
-}
-
 std::vector<std::int64_t> shape_of(const nets::Shape& s, bool has_depth) {
   if (has_depth) return {s.n, s.c, s.d, s.h, s.w};
   return {s.n, s.c, s.h, s.w};
