@@ -180,6 +180,19 @@ class Net::Impl {
                     "be read or changed",
                     net_.graph.name()));
   }
+  void place_parameter(std::size_t index, std::byte* value) {
+    const std::size_t count = net_.parameters.list().size();
+    if (index >= count)
+      throw InputError(fmt::format("net {}: has {} parameters, there is no {}", net_.graph.name(),
+                                   count, index));
+    parameters_changed();
+    net_.parameters.place(index, value, device_);
+  }
+  void place_gradients(Span gradients) {
+    require_training("place_gradients");
+    expect_bytes("the gradients' memory", gradients.size(), net_.parameters.gradients().size());
+    net_.parameters.place_gradients(gradients);
+  }
   void parameters_changed() {
     if (frozen_) refuse_frozen();
     parameters_changed_ = true;
@@ -496,6 +509,10 @@ void Net::initialise(std::uint64_t seed) {
   impl_->net_.parameters.initialise(seed, impl_->device_, *impl_->stream_);
 }
 const std::vector<Parameter>& Net::parameters() const { return impl_->net_.parameters.list(); }
+void Net::place_parameter(std::size_t index, std::byte* value) {
+  impl_->place_parameter(index, value);
+}
+void Net::place_gradients(Span gradients) { impl_->place_gradients(gradients); }
 void Net::parameters_changed() { impl_->parameters_changed(); }
 void Net::freeze() { impl_->freeze(); }
 

@@ -135,6 +135,13 @@ class Net {
   const std::vector<Parameter>& parameters() const;
   // All gradients, on the device: one block in the order of parameters(), with zeros in between.
   Span gradients();
+  // A parameter's value, or all gradients as gradients() has them, are in the caller's memory on
+  // the device from now on, which must stay; the net's own is freed. The memory is aligned to 64
+  // bytes, and that of gradients has zeros in between. A value of null is in the net's own memory
+  // again, with undefined contents. Throws InputError for a recurrent layer's parameters and a
+  // frozen net.
+  void place_parameter(std::size_t index, std::byte* value);
+  void place_gradients(Span);
   // In inference, the next forward folds and packs filters after weights have changed. Call this
   // after writing to Parameter::value.
   void parameters_changed();

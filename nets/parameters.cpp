@@ -1,8 +1,12 @@
 #include "nets/parameters.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "conv/error.h"
 
 namespace convlab::nets {
 namespace {
@@ -134,8 +138,9 @@ std::int64_t Parameters::block_count(std::size_t first) const {
 
 void Parameters::allocate(bool with_gradients, Device& device, Stream& stream) {
   if (with_gradients) {
-    gradients_ = device.allocate(trained_bytes_);
-    device.ops().zero(gradients_.span(), stream);
+    own_gradients_ = device.allocate(trained_bytes_);
+    gradients_ = own_gradients_.span();
+    device.ops().zero(gradients_, stream);
   }
   for (std::size_t i = 0; i < list_.size(); ++i) {
     if (joined_[i]) {
@@ -154,6 +159,22 @@ void Parameters::release(std::size_t i) {
   values_[i] = {};
   list_[i].value = nullptr;
   bytes_ -= value_bytes(i);
+}
+
+void Parameters::place(std::size_t i, std::byte* value, Device& device) {
+  if (joined_[i] || (i + 1 < list_.size() && joined_[i + 1]))
+    throw InputError(
+        fmt::format("{}: is one block with its layer's other parameters, and cannot lie elsewhere",
+                    list_[i].name));
+  values_[i] = value != nullptr ? Buffer() : device.allocate(bytes_of_[i]);
+  list_[i].value = value != nullptr ? value : values_[i].data();
+}
+
+void Parameters::place_gradients(Span gradients) {
+  for (Parameter& p : list_)
+    if (p.gradient != nullptr) p.gradient = gradients.data() + (p.gradient - gradients_.data());
+  gradients_ = gradients;
+  own_gradients_ = Buffer();
 }
 
 void Parameters::initialise(std::uint64_t seed, Device& device, Stream& stream) {

@@ -37,9 +37,14 @@ class Parameters {
 
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
-  Span gradients() const { return gradients_.span(); }
+  Span gradients() const { return gradients_; }
   // Frees its value, which is null afterwards. Of a block, all parts are released or none.
   void release(std::size_t i);
+  // Its value is in the caller's memory from now on, and the net's own is freed; null: in memory of
+  // the net again, with undefined contents. Throws InputError for a part of a block.
+  void place(std::size_t i, std::byte* value, Device&);
+  // All gradients lie there from now on, as in gradients(), and their own memory is freed.
+  void place_gradients(Span);
 
   // Known before allocate; excludes released values.
   std::size_t value_bytes() const { return bytes_; }
@@ -73,7 +78,8 @@ class Parameters {
   std::vector<std::size_t> trained_offsets_;  // bytes, into gradients and state
   std::size_t bytes_ = 0, trained_bytes_ = 0;
   std::vector<Buffer> values_;  // empty where joined_
-  Buffer gradients_;
+  Buffer own_gradients_;
+  Span gradients_;               // of own_gradients_, or the caller's
   std::array<Buffer, 2> state_;  // velocity, or Adam's averages
   std::int64_t updates_ = 0;
 };

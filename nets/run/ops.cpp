@@ -327,7 +327,10 @@ class AddOp : public Op {
  public:
   explicit AddOp(OpContext context) : Op(std::move(context)) {
     needs_.backward_data = wants_dx();
-    for (std::size_t i = 0; i < context_.x.size(); ++i) needs_.dx_over.push_back(i);
+    // The gradient of a term that occurs twice grows while dy is still read.
+    const std::vector<NodeId>& terms = context_.step.inputs;
+    for (std::size_t i = 0; i < terms.size(); ++i)
+      if (std::count(terms.begin(), terms.end(), terms[i]) == 1) needs_.dx_over.push_back(i);
   }
   void forward(std::uint64_t, Stream& stream) override {
     for (std::size_t i = 1; i < at_.x.size(); ++i)

@@ -145,8 +145,8 @@ void require_shape(const InputArray& array, const std::vector<std::int64_t>& sha
                                  shown(shape), why));
 }
 
-nb::object to_python(Buffer buffer, DType dtype, const std::vector<std::int64_t>& shape,
-                     Layout layout, bool torch) {
+nb::object to_python(std::byte* data, std::shared_ptr<Buffer> owned, DType dtype,
+                     const std::vector<std::int64_t>& shape, Layout layout, bool torch) {
   std::vector<std::size_t> sizes(shape.begin(), shape.end());
   std::vector<std::int64_t> strides(shape.size());
   std::int64_t step = layout == Layout::nhwc ? shape[1] : 1;
@@ -158,16 +158,22 @@ nb::object to_python(Buffer buffer, DType dtype, const std::vector<std::int64_t>
   if (layout == Layout::nhwc) {
     strides[1] = 1;
   }
-  auto owned = std::make_unique<Buffer>(std::move(buffer));
-  void* const data = owned->data();
-  const nb::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<Buffer*>(p); });
-  owned.release();  // NOLINT(bugprone-unused-return-value): the capsule has it now
+  using Shared = std::shared_ptr<Buffer>;
+  auto held = std::make_unique<Shared>(std::move(owned));
+  const nb::capsule owner(held.get(), [](void* p) noexcept { delete static_cast<Shared*>(p); });
+  held.release();  // NOLINT(bugprone-unused-return-value): the capsule has it now
   const nb::dlpack::dtype type = dtype == DType::f64 ? nb::dtype<double>() : nb::dtype<float>();
   const auto array = [&]<class Library>(Library) {
     return nb::cast(nb::ndarray<Library, nb::device::cpu>(data, sizes.size(), sizes.data(), owner,
                                                           strides.data(), type));
   };
   return torch ? array(nb::pytorch()) : array(nb::numpy());
+}
+
+nb::object to_python(Buffer buffer, DType dtype, const std::vector<std::int64_t>& shape,
+                     Layout layout, bool torch) {
+  std::byte* const data = buffer.data();
+  return to_python(data, std::make_shared<Buffer>(std::move(buffer)), dtype, shape, layout, torch);
 }
 
 }  // namespace convlab::python

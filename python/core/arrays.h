@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,7 +55,10 @@ DType parse_type(const std::string& name);  // "float32" or "float64", else thro
 void require_type(const InputArray&, DType, const char* of);
 void require_shape(const InputArray&, const std::vector<std::int64_t>&, const std::string& why);
 
-// An array of PyTorch or NumPy that owns this memory; `layout` is the order of its N C ... axes.
+// An array of PyTorch or NumPy; `layout` is the order of its N C ... axes. It owns this memory, or
+// shares it with others.
+nb::object to_python(std::byte* data, std::shared_ptr<Buffer> owner, DType,
+                     const std::vector<std::int64_t>& shape, Layout, bool torch);
 nb::object to_python(Buffer, DType, const std::vector<std::int64_t>& shape, Layout, bool torch);
 
 }  // namespace convlab::python

@@ -63,7 +63,8 @@ GraphBuilder::Axes GraphBuilder::axes(const Sizes& sizes, std::int64_t otherwise
     fail(layer, fmt::format("{} is {}: expected one number, or {}", what, shown(sizes), dims_));
   for (const std::int64_t size : sizes)
     if (size < 0 || size > largest)
-      fail(layer, fmt::format("{} is {}: expected numbers to {}", what, shown(sizes), largest));
+      fail(layer,
+           fmt::format("{} is {}: expected numbers from 0 to {}", what, shown(sizes), largest));
   const auto at = [&](std::size_t axis) { return sizes.size() == 1 ? sizes[0] : sizes[axis]; };
   return {dims_ == 3 ? at(0) : otherwise, at(dims_ - 2), at(dims_ - 1)};
 }

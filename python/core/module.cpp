@@ -172,6 +172,8 @@ void add_segment(nb::module_& m) {
           "max_error"_a.none() = 1e-4, "threads"_a = 0, "channels_last"_a = false)
       .def("parameters", &Segment::parameters)
       .def("set", &Segment::set, "index"_a, "array"_a.none())
+      .def("use", &Segment::use, "index"_a, "array"_a.none())
+      .def("changed", &Segment::changed)
       .def("get", &Segment::get, "index"_a, "torch"_a = false)
       .def("forward", &Segment::forward, "x"_a.none(), "torch"_a)
       .def("backward", &Segment::backward, "dy"_a.none(), "torch"_a)

@@ -74,6 +74,7 @@ Segment::Segment(const GraphBuilder& builder, SegmentOptions options)
   net_ = std::make_unique<nets::Net>(builder.graph(), plan, engine.algos(), device, of_net);
   for (std::size_t i = 0; i < net_->parameters().size(); ++i)
     if (!builder.is_absent(net_->parameters()[i].name)) visible_.push_back(i);
+  used_.resize(visible_.size());
 }
 
 // ---- Parameters ----
@@ -102,17 +103,47 @@ std::size_t Segment::bytes(const Sizes& shape) const {
   return bytes;
 }
 
-void Segment::set(std::int64_t index, nb::handle object) {
-  const nets::Parameter& p = parameter(index);
-  const InputArray array(object, p.name.c_str(), p.shape.size(), "as in parameters()");
+InputArray Segment::checked(const nets::Parameter& p, nb::handle object) const {
+  InputArray array(object, p.name.c_str(), p.shape.size(), "as in parameters()");
   require_type(array, dtype_, "the segment");
   require_shape(array, p.shape, "as in parameters()");
+  return array;
+}
+
+void Segment::set(std::int64_t index, nb::handle object) {
+  const nets::Parameter& p = parameter(index);
+  const InputArray array = checked(p, object);
+  std::optional<InputArray> before;
   const nb::gil_scoped_release released;
   const std::lock_guard lock(mutex_);
+  std::swap(used_[std::size_t(index)], before);
+  if (before) net_->place_parameter(visible_[std::size_t(index)], nullptr);
   if (array.is(Layout::nchw))
     net_->write(p.value, {array.data(), bytes(p.shape)});
   else
     array.copy(Layout::nchw, p.value);
+  net_->parameters_changed();
+}
+
+bool Segment::use(std::int64_t index, nb::handle object) {
+  const nets::Parameter& p = parameter(index);
+  std::optional<InputArray> array(checked(p, object));
+  const bool written = options_.training && p.gradient == nullptr;
+  if (nb::ndarray<> writable; written && !nb::try_cast(object, writable, false))
+    throw InputError(
+        fmt::format("{} cannot be written: expected memory for the statistics", p.name));
+  if (!array->is(Layout::nchw) || reinterpret_cast<std::uintptr_t>(array->data()) % 64 != 0)
+    return false;
+  const nb::gil_scoped_release released;
+  const std::lock_guard lock(mutex_);
+  net_->place_parameter(visible_[std::size_t(index)], const_cast<std::byte*>(array->data()));
+  std::swap(used_[std::size_t(index)], array);
+  return true;
+}
+
+void Segment::changed() {
+  const nb::gil_scoped_release released;
+  const std::lock_guard lock(mutex_);
   net_->parameters_changed();
 }
 
@@ -142,6 +173,14 @@ void Segment::compute(const std::byte* x, Layout x_order, std::byte* y, Layout y
 
 void Segment::compute_gradients(const std::byte* dy, Layout order, std::byte* dx) {
   (void)Engine::get();
+  has_gradients_ = false;
+  if (gradients_ == nullptr || gradients_.use_count() > 1) {
+    Device& device = net_->device();
+    auto fresh = std::make_shared<Buffer>(device.allocate(net_->gradients().size()));
+    device.ops().zero(fresh->span(), net_->stream());
+    net_->place_gradients(fresh->span());
+    gradients_ = std::move(fresh);
+  }
   net_->backward({dy, bytes(output_)}, order);
   has_gradients_ = true;
   if (dx != nullptr) net_->read_input_gradient({dx, bytes(input_)}, order_);
@@ -190,25 +229,23 @@ nb::object Segment::backward(nb::handle object, bool torch) {
 }
 
 nb::list Segment::gradients(bool torch) {
-  std::vector<std::pair<Buffer, const nets::Parameter*>> copies;
+  std::shared_ptr<Buffer> block;
+  std::vector<std::byte*> at;
   {
     const nb::gil_scoped_release released;
     const std::lock_guard lock(mutex_);
     if (!has_gradients_) throw InputError("there are no gradients: expected backward() before");
-    for (const std::size_t i : visible_) {
-      const nets::Parameter& p = net_->parameters()[i];
-      copies.emplace_back(Buffer(), &p);
-      if (p.gradient == nullptr) continue;
-      copies.back().first = net_->device().allocate(bytes(p.shape));
-      net_->read(p.gradient, copies.back().first.span());
-    }
+    block = gradients_;
+    for (const std::size_t i : visible_) at.push_back(net_->parameters()[i].gradient);
   }
   nb::list all;
-  for (auto& [copy, p] : copies)
-    if (p->gradient == nullptr)
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const Sizes& shape = net_->parameters()[visible_[i]].shape;
+    if (at[i] == nullptr)
       all.append(nb::none());
     else
-      all.append(to_python(std::move(copy), dtype_, p->shape, Layout::nchw, torch));
+      all.append(to_python(at[i], block, dtype_, shape, Layout::nchw, torch));
+  }
   return all;
 }
 

@@ -37,14 +37,21 @@ class Segment {
 
   // [(name, shape, whether it is trained)]; all functions that take an index count in this list.
   nb::list parameters() const;
+  // Copies the array, of any strides.
   void set(std::int64_t index, nb::handle array);
+  // Without a copy: the value is the array's own memory from now on, and training moves running
+  // statistics there. In inference call changed() after each change. False, and nothing is done,
+  // for an array that is not dense or not aligned to 64 bytes.
+  bool use(std::int64_t index, nb::handle array);
+  void changed();
   nb::object get(std::int64_t index, bool torch);
 
   // y has x's library and order of axes in memory, N C H W or N H W C.
   nb::object forward(nb::handle x, bool torch);
   // Of the last forward. The input's gradient, if the segment computes it, in x's order, or None.
   nb::object backward(nb::handle dy, bool torch);
-  // Of the last backward, or None for what is not trained.
+  // Of the last backward, or None for what is not trained. Not copied: later backwards write
+  // elsewhere as long as one of these arrays lives.
   nb::list gradients(bool torch);
   // How many forwards there were: backward belongs to the last one.
   std::uint64_t forwards() const;
@@ -62,6 +69,7 @@ class Segment {
  private:
   const nets::Parameter& parameter(std::int64_t index) const;
   std::size_t bytes(const Sizes& shape) const;
+  InputArray checked(const nets::Parameter&, nb::handle array) const;
   void compute(const std::byte* x, Layout, std::byte* y, Layout);
   void compute_gradients(const std::byte* dy, Layout, std::byte* dx);
 
@@ -72,8 +80,10 @@ class Segment {
   std::vector<std::size_t> visible_;  // the net's parameters that the model has
   mutable std::mutex mutex_;          // of all below, and of the net; taken without the GIL
   std::optional<InputArray> held_;    // the input that backward will read
-  Layout order_ = Layout::nchw;       // of the last input
+  std::vector<std::optional<InputArray>> used_;  // by index
+  std::shared_ptr<Buffer> gradients_;            // where backward writes, shared with arrays
   bool has_gradients_ = false;
+  Layout order_ = Layout::nchw;  // of the last input
 };
 
 }  // namespace convlab::python

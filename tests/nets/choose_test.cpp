@@ -11,6 +11,7 @@
 #include "conv/refusals.h"
 #include "conv/types/math_type.h"
 #include "kernels_cpu/cpu.h"
+#include "nets/tensor.h"
 #include "nets/zoo/zoo.h"
 #include "tests/cpu_backed_device.h"
 #include "tests/nets/net_lab.h"
@@ -285,6 +286,35 @@ TEST_F(Choose, CountsBothWaysOfAConversion) {
     EXPECT_EQ(chosen.plan.steps[1].y_layout, Layout::nchw);
     EXPECT_EQ(chosen.plan.steps[2].x_layout, factor < 2 ? Layout::nchw : Layout::nhwc);
   }
+}
+
+// Where layouts are equally fast, a net works in the one in which its input is given, unless its
+// larger output is read in another.
+TEST_F(Choose, CountsTheConversionsOfInputAndOutput) {
+  const AlgoRegistry registry = registry_of({{.id = "any"}});
+  const ConvAlgo& any = *registry.all()[0];
+  Graph graph("growing");
+  input(graph, {4, 3, 8, 8}).conv("a", {.filters = 4}).conv("b", {.filters = 64});
+  for (const char* const layer : {"a", "b"})
+    for (const Pass pass : all_passes)
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        measured(graph, layer, pass, any, layout, 1);
+  for (ChooseOptions options : {training_, inference_})
+    for (const Layout in : {Layout::nchw, Layout::nhwc})
+      for (const auto out :
+           {std::optional<Layout>(), std::optional(Layout::nchw), std::optional(Layout::nhwc)}) {
+        options.input_layout = in;
+        options.output_layout = out;
+        const NetPlan plan = choose(graph, registry, options).plan;
+        EXPECT_EQ(plan.steps[0].y_layout, in);
+        for (const std::size_t step : {1, 2}) {
+          EXPECT_EQ(plan.steps[step].x_layout, out.value_or(in));
+          EXPECT_EQ(plan.steps[step].y_layout, out.value_or(in));
+        }
+      }
+  ChooseOptions options = inference_;
+  options.input_layout = Layout::nchw8c;
+  EXPECT_THROW(choose(graph, registry, options), InputError);
 }
 
 // Three readers of one value need it converted. It is converted once, and each reader's gradient is

@@ -67,7 +67,7 @@ TEST(NetPlans, ThatDoNotFitAreRefusedInOneLine) {
            "images at a time: expected 0 to 4");
   expect([](NetPlan& p) { p.mode = Mode::inference; }, "inference has");
   expect([](NetPlan& p) { p.steps[2].layer = "conv7"; }, "step 2 is conv1.bn, the plan has conv7");
-  expect([](NetPlan& p) { p.steps[0].y_layout = Layout::nhwc; }, "the input is in nchw");
+  expect([](NetPlan& p) { p.steps[0].y_layout = Layout::nchw8c; }, "the input is in nchw or nhwc");
   expect([](NetPlan& p) { p.steps[1].passes[0]->algo = "magic"; }, "layer conv1: ");
   expect([](NetPlan& p) { p.steps[3].passes[1].reset(); },
          "layer a1: the plan has no algorithm for bwd_d");
