@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
 #include "arrays.h"
 #include "conv/error.h"
@@ -149,26 +150,63 @@ nb::object run(const ConvProblem& problem, const Wishes& wishes,
   return to_python(std::move(out), problem.dtype, shape, layout, wishes.torch);
 }
 
+// The arrays of a forward pass, and its problem.
+struct ForwardOperands {
+  InputArray x, w;
+  std::optional<InputArray> bias;
+  ConvProblem problem;
+
+  ForwardOperands(nb::handle x_object, nb::handle w_object, nb::handle bias_object,
+                  const Window& window, const Wishes& wishes)
+      : x(x_object, "x", window.stride.size() + 2, image_axes(window.stride.size())),
+        w(w_object, "w", window.stride.size() + 2, filter_axes(window.stride.size())) {
+    require_type(w, x.dtype(), "x");
+    problem = problem_of(x.shape(), w.shape(), window);
+    problem.dtype = x.dtype();
+    problem.x_layout = problem.y_layout = layout_of(x);
+    if (!wishes.activation.empty())
+      problem.epilogue.activation = parse_activation(wishes.activation);
+    if (bias_object.is_none()) return;
+    bias.emplace(bias_object, "bias", 1, "K");
+    require_type(*bias, x.dtype(), "x");
+    require_shape(*bias, {problem.k}, "a value for each of w's filters");
+    problem.epilogue.bias = true;
+  }
+};
+
 }  // namespace
 
 nb::object forward(nb::handle x_object, nb::handle w_object, nb::handle bias_object,
                    const Window& window, const Wishes& wishes) {
-  const std::size_t dims = window.stride.size();
-  const InputArray x(x_object, "x", dims + 2, image_axes(dims));
-  const InputArray w(w_object, "w", dims + 2, filter_axes(dims));
-  require_type(w, x.dtype(), "x");
-  ConvProblem p = problem_of(x.shape(), w.shape(), window);
-  p.dtype = x.dtype();
-  p.x_layout = p.y_layout = layout_of(x);
-  if (!wishes.activation.empty()) p.epilogue.activation = parse_activation(wishes.activation);
-  const auto shape = output_shape(p, dims);
-  const Operand of_x{&x, p.x_layout, &ConvArgs::x}, of_w{&w, Layout::nchw, &ConvArgs::w};
-  if (bias_object.is_none()) return run(p, wishes, {of_x, of_w}, shape);
-  const InputArray bias(bias_object, "bias", 1, "K");
-  require_type(bias, x.dtype(), "x");
-  require_shape(bias, {p.k}, "a value for each of w's filters");
-  p.epilogue.bias = true;
-  return run(p, wishes, {of_x, of_w, {&bias, Layout::nchw, &ConvArgs::bias}}, shape);
+  const ForwardOperands o(x_object, w_object, bias_object, window, wishes);
+  const auto shape = output_shape(o.problem, window.stride.size());
+  const Operand of_x{&o.x, o.problem.x_layout, &ConvArgs::x};
+  const Operand of_w{&o.w, Layout::nchw, &ConvArgs::w};
+  if (!o.bias) return run(o.problem, wishes, {of_x, of_w}, shape);
+  return run(o.problem, wishes, {of_x, of_w, {&*o.bias, Layout::nchw, &ConvArgs::bias}}, shape);
+}
+
+std::optional<ForwardCall> ForwardCall::of(nb::handle x, nb::handle w, nb::handle bias,
+                                           const Window& window, const Wishes& wishes) {
+  const ForwardOperands o(x, w, bias, window, wishes);
+  if (!o.x.is(o.problem.x_layout) || !o.w.is(Layout::nchw) || (o.bias && !o.bias->is(Layout::nchw)))
+    return {};
+  return ForwardCall(o.problem, wishes.algo, output_shape(o.problem, window.stride.size()));
+}
+
+void ForwardCall::run(std::uintptr_t x, std::uintptr_t w, std::uintptr_t bias,
+                      std::uintptr_t y) const {
+  const nb::gil_scoped_release released;
+  Engine& engine = Engine::get();
+  const auto conv = engine.prepared(problem_, algo_);
+  ConvArgs args;
+  args.x = reinterpret_cast<const void*>(x);
+  args.w = reinterpret_cast<const void*>(w);
+  args.bias = reinterpret_cast<const void*>(bias);
+  args.out = reinterpret_cast<void*>(y);
+  Buffer scratch = engine.scratch().take(conv->scratch_bytes(), engine.device());
+  conv->run(args, scratch.span(), engine.device());
+  engine.scratch().give(std::move(scratch));
 }
 
 nb::object input_gradient(const std::vector<std::int64_t>& size, nb::handle w_object,

@@ -203,6 +203,18 @@ NB_MODULE(_core, m) {
       },
       nb::arg("x").none(), nb::arg("w").none(), nb::arg("bias").none(), nb::arg("window"),
       nb::arg("algo"), nb::arg("activation"), nb::arg("torch"));
+  nb::class_<ForwardCall>(m, "ForwardCall")
+      .def("shape", [](const ForwardCall& call) { return nb::tuple(nb::cast(call.shape())); })
+      .def("is_channels_last", &ForwardCall::is_channels_last)
+      .def("run", &ForwardCall::run);
+  m.def(
+      "forward_call",
+      [](nb::handle x, nb::handle w, nb::handle bias, const Window& window, std::string algo,
+         std::string activation) {
+        return ForwardCall::of(x, w, bias, window, {std::move(algo), std::move(activation), true});
+      },
+      nb::arg("x").none(), nb::arg("w").none(), nb::arg("bias").none(), nb::arg("window"),
+      nb::arg("algo"), nb::arg("activation"));
   m.def("input_gradient", [](const Sizes& size, nb::handle w, nb::handle grad, const Window& window,
                              std::string algo, bool torch) {
     return input_gradient(size, w, grad, window, {std::move(algo), "", torch});

@@ -44,6 +44,11 @@ struct Dense {
   }
 };
 
+TensorDesc filter_desc(const Sizes& shape, Layout layout) {
+  const std::int64_t depth = shape.size() == 5 ? shape[2] : 1;
+  return {shape[0], shape[1], depth * shape[shape.size() - 2], shape.back(), layout};
+}
+
 int threads_of(std::int64_t wanted) {
   if (wanted < 0) throw InputError(fmt::format("threads is {}: expected 0 or more", wanted));
   return int(std::min<std::int64_t>(wanted > 0 ? wanted : omp_get_max_threads(), 1 << 20));
@@ -118,8 +123,12 @@ void Segment::set(std::int64_t index, nb::handle object) {
   const std::lock_guard lock(mutex_);
   std::swap(used_[std::size_t(index)], before);
   if (before) net_->place_parameter(visible_[std::size_t(index)], nullptr);
+  Device& device = net_->device();
   if (array.is(Layout::nchw))
-    net_->write(p.value, {array.data(), bytes(p.shape)});
+    device.copy_to_device(p.value, {array.data(), bytes(p.shape)}, net_->stream());
+  else if (p.shape.size() > 2 && array.is(Layout::nhwc))  // filters of a model in channels_last
+    device.ops().convert_layout(dtype_, filter_desc(p.shape, Layout::nhwc), array.data(),
+                                filter_desc(p.shape, Layout::nchw), p.value, net_->stream());
   else
     array.copy(Layout::nchw, p.value);
   net_->parameters_changed();

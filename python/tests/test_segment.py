@@ -169,6 +169,16 @@ def test_parameters_without_copies(random):
         assert not segment.use(i, np.zeros((8, 3, 6, 3), "f4")[:, :, ::2])
 
 
+def test_parameters_of_any_strides(random):
+    g = _core.Graph("g", (1, 4, 3, 6, 5))
+    g.conv(0, "c", 40, [3, 3, 2], bias=False)
+    segment = _core.Segment(g, False, False)
+    w = random(40, 4, 3, 3, 2)
+    for form in (np.asarray, channels_last, lambda w: w[::-1], lambda w: np.swapaxes(w, 2, 3)):
+        segment.set(0, form(w))
+        assert np.array_equal(segment.get(0), form(w))
+
+
 def test_arrays_outlive_the_segment(random):
     segment = _core.Segment(small_net(), True, True, "float32")
     values(segment, random)

@@ -110,3 +110,79 @@ def test_tensors_without_memory():
     for x in (empty, torch._efficientzerotensor(1, 4, 6, 6)):
         with pytest.raises(convlab.InputError, match="without memory"):
             convlab.conv2d(x, w)
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_repeated_calls(form):
+    """The second call of a kind goes another way, and so do what differs and what is refused."""
+    torch.manual_seed(1)
+    x, bias = torch.randn(2, 8, 6, 5).to(memory_format=form), torch.randn(16)
+    w = torch.nn.Parameter(torch.randn(16, 8, 3, 3))
+    for use in (None, bias):
+        for _ in range(3):
+            with torch.no_grad():
+                y, expected = convlab.conv2d(x, w, use, padding=1), F.conv2d(x, w, use, padding=1)
+            assert close(y, expected) and not y.requires_grad and y.shape == expected.shape
+            assert y.is_contiguous(memory_format=form)
+            x = torch.randn_like(x)
+    for _ in range(2):
+        # The same shape, another order in memory.
+        turned = torch.randn(2, 8, 5, 6).transpose(2, 3)
+        with torch.no_grad():
+            assert close(convlab.conv2d(turned, w, padding=1), F.conv2d(turned, w, padding=1))
+            negated = torch.complex(x, x).conj().imag
+            assert close(convlab.conv2d(negated, w, padding=1), F.conv2d(negated, w, padding=1))
+    detached = w.detach()
+    for arguments, message in [((x, w), "w requires grad"), ((x.double(), detached), "w is float32"),
+                               ((x[:, :4], detached), "w is"), ((x, detached, bias[:3]), "bias is")]:
+        with pytest.raises(convlab.InputError, match=message):
+            convlab.conv2d(*arguments, padding=1)
+    with pytest.raises(convlab.InputError, match="padding is 1.0"):
+        convlab.conv2d(x, detached, padding=1.0)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(convlab.InputError, match="without memory"):
+        convlab.conv2d(x, detached, bias, padding=1)
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_segment(form, threads):
+    """A training step as PyTorch's, on PyTorch's own parameters and buffers."""
+    torch.manual_seed(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8),
+                                    torch.nn.ReLU(), torch.nn.Conv2d(8, 5, 3, stride=2))
+        ours = [t.detach().clone() for t in model.state_dict().values() if t.dtype == torch.float32]
+        g = convlab._core.Graph("model", (2, 3, 9, 8))
+        a = g.activation(g.batch_norm(g.conv(0, "0", 8, [3], pad=[1], bias=False), "1"), "2", "relu")
+        g.conv(a, "3", 5, [3], stride=[2])
+        segment = convlab._core.Segment(g, True, True, channels_last=form is torch.channels_last)
+        names = [name for name, _, _ in segment.parameters()]
+        assert names == [k for k in model.state_dict() if "num_batches" not in k]
+        assert all(segment.use(i, t) for i, t in enumerate(ours))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        velocity = [torch.zeros_like(t) for t in ours]
+        kept = []
+        for _ in range(3):
+            x = torch.randn(2, 3, 9, 8).to(memory_format=form).requires_grad_()
+            expected = model(x)
+            y = segment.forward(x.detach(), True)
+            assert close(y, expected) and y.is_contiguous(memory_format=form)
+            dy = torch.randn_like(expected)
+            optimizer.zero_grad()
+            expected.backward(dy)
+            assert close(segment.backward(dy, True), x.grad)
+            gradients = segment.gradients(True)
+            kept.append((gradients, [g if g is None else g.clone() for g in gradients]))
+            for v, t, g in zip(velocity, ours, gradients):
+                if g is not None:
+                    t.sub_(v.mul_(0.9).add_(g), alpha=0.1)
+            optimizer.step()
+            for name, t in zip(names, ours):
+                assert close(t, model.state_dict()[name]), name
+        for gradients, copies in kept:
+            assert all(g is c or torch.equal(g, c) for g, c in zip(gradients, copies))
+    finally:
+        torch.set_num_threads(before)
