@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -71,6 +73,20 @@ void validate(const PoolDesc& pool) {
     throw InputError(fmt::format("max pooling: a window of {}{}x{} has more than 256 elements",
                                  pool.window_d == 1 ? "" : fmt::format("{}x", pool.window_d),
                                  pool.window_h, pool.window_w));
+}
+
+std::string_view to_string(LayerActivation::Kind kind) {
+  constexpr std::array<std::string_view, 5> names{"leaky_relu", "elu", "clip", "softplus", "mish"};
+  return names[std::size_t(kind)];
+}
+
+void validate(const LayerActivation& activation) {
+  const auto [kind, a, b] = activation;
+  if (kind == LayerActivation::Kind::clip) {
+    if (!(a <= b)) throw InputError(fmt::format("clip: {} is not at most {}", a, b));
+  } else if (!std::isfinite(a)) {
+    throw InputError(fmt::format("{}: the factor is {}: expected a number", to_string(kind), a));
+  }
 }
 
 void validate(const BatchNormDesc& desc, const WholeBatch& whole) {

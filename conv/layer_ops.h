@@ -46,6 +46,10 @@ struct PoolDesc {
   std::int64_t stride_h = 1, stride_w = 1;
   std::int64_t pad_h = 0, pad_w = 0;
   bool count_padding = true;  // a mean divides by the window's size; otherwise by its elements of x
+  // Padding behind x. Only such a mean reads it: it counts what lies in there, and not what a
+  // window that rounding up added has beyond.
+  std::int64_t pad_end_d = any, pad_end_h = any, pad_end_w = any;
+  static constexpr std::int64_t any = std::int64_t{1} << 40;
   std::int64_t x_depth = 1, y_depth = 1;
   std::int64_t window_d = 1, stride_d = 1, pad_d = 0;
 
@@ -60,6 +64,21 @@ struct PoolDesc {
 };
 
 PoolDesc global_average_pool(const TensorDesc& x);
+
+// Activations that layers have and epilogues do not: those with numbers, and rare ones.
+//   leaky_relu: x if x > 0, else a x.  elu: x if x > 0, else a (e^x - 1).  clip: min(max(x, a), b),
+//   where a and b may be infinite.  softplus: ln(1 + e^x).  mish: x tanh(ln(1 + e^x)).
+// The derivative of clip is 1 at a and at b.
+struct LayerActivation {
+  enum class Kind : std::uint8_t { leaky_relu, elu, clip, softplus, mish } kind = Kind::leaky_relu;
+  double a = 0.01, b = 0;
+
+  // Whether 0 becomes 0, so that padding lanes stay as they are.
+  constexpr bool keeps_zero() const {
+    return kind == Kind::clip ? a <= 0 && b >= 0 : kind != Kind::softplus;
+  }
+};
+std::string_view to_string(LayerActivation::Kind);  // "leaky_relu", "elu", ...
 
 // y = scale[c] * (x - mean[c]) / sqrt(variance[c] + epsilon) + shift[c], then + residual, then ReLU
 // (Ioffe & Szegedy 2015, arXiv:1502.03167). In training the mean and the biased variance are the
@@ -203,12 +222,13 @@ struct GemmDesc {
 
 // Checks made by every backend first. Each throws InputError that says what is wrong: a type other
 // than f32 and f64; channels out of range; invalid sizes; a window without an element of x; a max
-// window of more than 256 elements (an index is one byte); a whole batch smaller than x; a first
-// image below 0; a gated tensor without elements; several pixels per image for an operation on
-// classes; a missing array.
+// window of more than 256 elements (an index is one byte); an activation's numbers that are NaN,
+// infinite or in the wrong order; a whole batch smaller than x; a first image below 0; a gated
+// tensor without elements; several pixels per image for an operation on classes; a missing array.
 void validate(DType, std::string_view operation);
 void validate(const ChannelCopy&);
 void validate(const PoolDesc&);
+void validate(const LayerActivation&);
 void validate(const BatchNormDesc&, const WholeBatch&);
 void validate(const LrnDesc&);
 void validate(const LayerNormDesc&);
@@ -345,6 +365,19 @@ class LayerOps {
   virtual void resize_forward(DType, const ResizeDesc&, const void* x, void* y, Stream&) const = 0;
   virtual void resize_backward(DType, const ResizeDesc&, const void* dy, void* dx,
                                Stream&) const = 0;
+
+  // ---- Activations that no epilogue has; in place, and backward dx may be dy ----
+
+  virtual void activation_forward(DType, const LayerActivation&, const TensorDesc&, const void* x,
+                                  void* y, Stream&) const = 0;
+  virtual void activation_backward(DType, const LayerActivation&, const TensorDesc&, const void* x,
+                                   const void* dy, void* dx, Stream&) const = 0;
+  // y = x if x > 0, else slope[c] * x (He et al. 2015, arXiv:1502.01852).
+  virtual void prelu_forward(DType, const TensorDesc&, const void* x, const void* slope, void* y,
+                             Stream&) const = 0;
+  virtual void prelu_backward(DType, const TensorDesc&, const void* x, const void* dy,
+                              const void* slope, void* dx, void* dslope, Workspace,
+                              Stream&) const = 0;
 };
 
 }  // namespace convlab

@@ -35,7 +35,8 @@ bool in_range(std::initializer_list<PerAxis> sizes, const std::optional<DepthWin
   const DepthWindow& d = depth.value_or(DepthWindow{});
   return std::all_of(sizes.begin(), sizes.end(),
                      [&](const PerAxis& size) { return fits(size.h) && fits(size.w); }) &&
-         fits(d.kernel) && fits(d.stride) && fits(d.pad) && fits(d.dilation) && fits(d.output_pad);
+         fits(d.kernel) && fits(d.stride) && fits(d.pad) && fits(d.end()) && fits(d.dilation) &&
+         fits(d.output_pad);
 }
 
 // A layer's output for its inputs' shapes. Throws InputError without saying which layer.
@@ -57,11 +58,13 @@ struct Inference {
   Shape operator()(const Pool& pool) const {
     const Shape& x = only();
     const DepthWindow& depth = pool.depth;
-    const PoolAxis plane{pool.kernel, pool.stride, pool.pad, pool.ceil_mode},
-        along_depth{depth.kernel, depth.stride, depth.pad, pool.ceil_mode};
+    const PerAxis end = pool.end();
+    const PoolAxis rows{pool.kernel.h, pool.stride.h, pool.pad.h, end.h, pool.ceil_mode},
+        columns{pool.kernel.w, pool.stride.w, pool.pad.w, end.w, pool.ceil_mode},
+        slices{depth.kernel, depth.stride, depth.pad, depth.end(), pool.ceil_mode};
     if (depth.dilation != 1 || depth.output_pad != 0)
       throw InputError("pooling has neither a dilation nor an output padding");
-    return {x.n, x.c, plane.pooled(x.h), plane.pooled(x.w), along_depth.pooled(x.d)};
+    return {x.n, x.c, rows.pooled(x.h), columns.pooled(x.w), slices.pooled(x.d)};
   }
   Shape operator()(const GlobalAvgPool&) const { return {only().n, only().c, 1, 1}; }
   Shape operator()(const BatchNorm& norm) const {
@@ -78,6 +81,19 @@ struct Inference {
   Shape operator()(const LayerNorm& norm) const {
     validate(LayerNormDesc{.x = {}, .epsilon = norm.epsilon});
     return only();
+  }
+  Shape operator()(const GroupNorm& norm) const {
+    validate(LayerNormDesc{.x = {}, .epsilon = norm.epsilon});
+    validate_groups({1, only().c, 1, 1}, norm.groups);
+    return only();
+  }
+  Shape operator()(const PixelShuffle& shuffle) const {
+    const Shape& x = without_depth("a pixel shuffle");
+    const std::int64_t f = shuffle.factor;
+    constexpr std::int64_t most = 1 << 15;
+    if (f < 1 || f > most || x.c % (f * f) != 0)
+      throw InputError(fmt::format("cannot spread {} channels over {}x{} pixels", x.c, f, f));
+    return {x.n, x.c / (f * f), saturating_mul(x.h, f), saturating_mul(x.w, f)};
   }
   Shape operator()(const ChannelScale& scale) const {
     if (!std::isfinite(scale.initial))
@@ -101,6 +117,15 @@ struct Inference {
     return y;
   }
   Shape operator()(const Activation&) const { return only(); }
+  Shape operator()(const LayerActivation& activation) const {
+    validate(activation);
+    return only();
+  }
+  Shape operator()(const PRelu& prelu) const {
+    if (!std::isfinite(prelu.initial))
+      throw InputError(fmt::format("the first slope is {}: expected a number", prelu.initial));
+    return only();
+  }
   Shape operator()(const Dropout& dropout) const {
     validate(DropoutDesc{.x = {}, .p = dropout.p});
     return only();
@@ -152,18 +177,22 @@ struct Inference {
   }
 
   struct PoolAxis {
-    std::int64_t kernel, stride, pad;
+    std::int64_t kernel, stride, pad, end;
     bool ceil_mode;
 
+    std::string padding() const {
+      return pad == end ? fmt::format("{}", pad) : fmt::format("{} and {}", pad, end);
+    }
+    // Padding of less than the window, on either side, leaves no window in the padding alone.
     std::int64_t pooled(std::int64_t size) const {
-      if (kernel < 1 || kernel > most_axis || stride < 1 || stride > most_axis || pad < 0 ||
-          pad > kernel / 2)
+      if (kernel < 1 || kernel > most_axis || stride < 1 || stride > most_axis ||
+          std::min(pad, end) < 0 || std::max(pad, end) >= kernel)
         throw InputError(fmt::format("window {} with stride {} and padding {} makes no sense",
-                                     kernel, stride, pad));
-      const std::int64_t room = size + 2 * pad - kernel;
+                                     kernel, stride, padding()));
+      const std::int64_t room = size + pad + end - kernel;
       if (room < 0)
         throw InputError(
-            fmt::format("window {} does not fit into {} with padding {}", kernel, size, pad));
+            fmt::format("window {} does not fit into {} with padding {}", kernel, size, padding()));
       if (!ceil_mode) return room / stride + 1;
       const std::int64_t out = ceil_div(room, stride) + 1;
       return (out - 1) * stride >= size + pad ? out - 1 : out;
@@ -186,21 +215,22 @@ ConvProblem problem_of(const Conv& conv, const Shape& x) {
   p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
   p.groups = conv.groups;
   const auto positions = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
-                            std::int64_t pad, std::int64_t dilation) -> std::int64_t {
+                            std::int64_t padding, std::int64_t dilation) -> std::int64_t {
     if (stride < 1) return 1;  // the stride itself will be refused
-    const std::int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1;
+    const std::int64_t room = size + padding - dilation * (kernel - 1) - 1;
     return room < 0 ? 0 : room / stride + 1;
   };
-  p.z = positions(x.d, p.t, p.stride_d, p.pad_d, p.dilation_d);
-  p.p = positions(x.h, p.r, p.stride_h, p.pad_h, p.dilation_h);
-  p.q = positions(x.w, p.s, p.stride_w, p.pad_w, p.dilation_w);
+  const std::int64_t end = conv.depth.value_or(DepthWindow{}).end();
+  p.z = positions(x.d, p.t, p.stride_d, p.pad_d + end, p.dilation_d);
+  p.p = positions(x.h, p.r, p.stride_h, p.pad_h + conv.end().h, p.dilation_h);
+  p.q = positions(x.w, p.s, p.stride_w, p.pad_w + conv.end().w, p.dilation_w);
   return p;
 }
 
 Shape Inference::operator()(const Conv& conv) const {
   const auto& depth = conv.depth;
   const std::string kernel = text(conv.kernel, depth, &DepthWindow::kernel);
-  if (!in_range({conv.kernel, conv.stride, conv.pad, conv.dilation}, depth, most_axis))
+  if (!in_range({conv.kernel, conv.stride, conv.pad, conv.dilation, conv.end()}, depth, most_axis))
     throw InputError(fmt::format(
         "window {} with stride {}, padding {} and dilation {} makes no sense", kernel,
         text(conv.stride, depth, &DepthWindow::stride), text(conv.pad, depth, &DepthWindow::pad),
@@ -223,12 +253,13 @@ ConvProblem problem_of(const ConvTranspose& conv, const Shape& x) {
   p.pad_h = conv.pad.h, p.pad_w = conv.pad.w;
   p.dilation_h = conv.dilation.h, p.dilation_w = conv.dilation.w;
   p.groups = conv.groups;
-  p.d = saturating_mul(p.z - 1, p.stride_d) - 2 * p.pad_d + p.dilation_d * (p.t - 1) + 1 +
-        (conv.depth ? conv.depth->output_pad : 0);
-  p.h = saturating_mul(p.p - 1, p.stride_h) - 2 * p.pad_h + p.dilation_h * (p.r - 1) + 1 +
-        conv.output_pad.h;
-  p.w = saturating_mul(p.q - 1, p.stride_w) - 2 * p.pad_w + p.dilation_w * (p.s - 1) + 1 +
-        conv.output_pad.w;
+  const DepthWindow depth = conv.depth.value_or(DepthWindow{});
+  p.d = saturating_mul(p.z - 1, p.stride_d) - p.pad_d - depth.end() + p.dilation_d * (p.t - 1) + 1 +
+        depth.output_pad;
+  p.h = saturating_mul(p.p - 1, p.stride_h) - p.pad_h - conv.end().h + p.dilation_h * (p.r - 1) +
+        1 + conv.output_pad.h;
+  p.w = saturating_mul(p.q - 1, p.stride_w) - p.pad_w - conv.end().w + p.dilation_w * (p.s - 1) +
+        1 + conv.output_pad.w;
   return p;
 }
 
@@ -238,7 +269,8 @@ Shape Inference::operator()(const ConvTranspose& conv) const {
   const std::string stride = text(conv.stride, depth, &DepthWindow::stride),
                     dilation = text(conv.dilation, depth, &DepthWindow::dilation),
                     output_pad = text(conv.output_pad, depth, &DepthWindow::output_pad);
-  if (!in_range({conv.kernel, conv.stride, conv.pad, conv.dilation, conv.output_pad}, depth, most))
+  if (!in_range({conv.kernel, conv.stride, conv.pad, conv.dilation, conv.output_pad, conv.end()},
+                depth, most))
     throw InputError(fmt::format(
         "window {} with stride {}, padding {}, dilation {} and output padding {} makes no sense",
         text(conv.kernel, depth, &DepthWindow::kernel), stride,
@@ -275,6 +307,12 @@ bool is_convolution(const Layer& layer) {
   return std::holds_alternative<Conv>(layer) || is_transposed(layer);
 }
 bool is_transposed(const Layer& layer) { return std::holds_alternative<ConvTranspose>(layer); }
+
+bool needs_nchw(const Layer& layer) {
+  return std::holds_alternative<Input>(layer) || std::holds_alternative<Linear>(layer) ||
+         std::holds_alternative<Recurrent>(layer) || std::holds_alternative<GroupNorm>(layer) ||
+         std::holds_alternative<PixelShuffle>(layer);
+}
 
 NodeId Graph::add(std::string name, Layer layer, std::vector<NodeId> inputs) {
   Node node{std::move(name), layer, std::move(inputs), {}};
@@ -338,7 +376,9 @@ std::int64_t Graph::parameters(const Node& node) const {
   if (const auto* linear = std::get_if<Linear>(&node.layer))
     return multiply_adds(node) + linear->outputs;
   if (std::holds_alternative<LayerNorm>(node.layer)) return 2 * node.shape.c;
+  if (std::holds_alternative<GroupNorm>(node.layer)) return 2 * node.shape.c;
   if (std::holds_alternative<ChannelScale>(node.layer)) return node.shape.c;
+  if (std::holds_alternative<PRelu>(node.layer)) return node.shape.c;
   if (std::holds_alternative<BatchNorm>(node.layer)) return 2 * node.shape.c;
   if (std::holds_alternative<Recurrent>(node.layer))
     return recurrent_problem(node).weights_elements();

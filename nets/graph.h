@@ -25,7 +25,7 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// ---- Layers. Windows are padded alike on opposite sides. Graph::add refuses invalid sizes. ----
+// ---- Layers. Graph::add refuses invalid sizes. ----
 
 struct Input {
   Shape shape;
@@ -44,11 +44,16 @@ struct PerAxis {
 struct DepthWindow {
   std::int64_t kernel = 1, stride = 1, pad = 0, dilation = 1;
   std::int64_t output_pad = 0;  // of a transposed convolution
+  // Behind the last slice, as a window's pad_end is below and to the right; `pad` if not said.
+  std::optional<std::int64_t> pad_end = {};
+  constexpr std::int64_t end() const { return pad_end.value_or(pad); }
   friend bool operator==(const DepthWindow&, const DepthWindow&) = default;
 };
 
-// N C H W to N `filters` P Q, where P = (H + 2 pad - dilation * (kernel - 1) - 1) / stride + 1,
-// rounded down. A dilation of 1 is dense.
+// N C H W to N `filters` P Q, where
+//   P = (H + pad + pad_end - dilation * (kernel - 1) - 1) / stride + 1,
+// rounded down. A dilation of 1 is dense. `pad_end` is the padding below and to the right: like
+// `pad`, if not said.
 struct Conv {
   std::int64_t filters = 1;
   PerAxis kernel = 1, stride = 1, pad = 0, dilation = 1;
@@ -59,10 +64,13 @@ struct Conv {
   // Of a convolution in three dimensions, whose filter is K C/groups T R S. Without it, each slice
   // of the depth is an image of its own.
   std::optional<DepthWindow> depth = {};
+  std::optional<PerAxis> pad_end = {};
+  constexpr PerAxis end() const { return pad_end.value_or(pad); }
 };
 
 // The gradient of a convolution of these sizes, as a layer (conv/transposed.h): N C H W to
-// N `filters` P Q, where P = (H - 1) stride - 2 pad + dilation * (kernel - 1) + 1 + output_pad.
+// N `filters` P Q, where
+//   P = (H - 1) stride - pad - pad_end + dilation * (kernel - 1) + 1 + output_pad.
 // The filter has PyTorch's order, C filters/groups R S. output_pad is less than the stride
 // or the dilation.
 struct ConvTranspose {
@@ -71,6 +79,8 @@ struct ConvTranspose {
   std::int64_t groups = 1;
   bool bias = true;
   std::optional<DepthWindow> depth = {};  // as of Conv: the filter is C filters/groups T R S
+  std::optional<PerAxis> pad_end = {};    // as of Conv
+  constexpr PerAxis end() const { return pad_end.value_or(pad); }
 };
 
 // Fully connected: reads each image as C*D*H*W values in that order.
@@ -79,12 +89,16 @@ struct Linear {
 };
 
 // ceil_mode rounds the output size up; a last window that would lie wholly in the far padding is
-// left out, as in PyTorch. Averages divide by the whole window, padding included.
+// left out, as in PyTorch. Averages divide by the window's elements within image and padding, or
+// without count_padding by those within the image.
 struct Pool {
   enum class Kind : std::uint8_t { max, average } kind = Kind::max;
-  std::int64_t kernel = 2, stride = 2, pad = 0;
+  PerAxis kernel = 2, stride = 2, pad = 0;
   bool ceil_mode = false;
   DepthWindow depth = {};  // its dilation is 1
+  bool count_padding = true;
+  std::optional<PerAxis> pad_end = {};  // as of Conv
+  constexpr PerAxis end() const { return pad_end.value_or(pad); }
 };
 
 struct GlobalAvgPool {};  // N C H W, with any depth, to N C 1 1
@@ -98,6 +112,13 @@ struct BatchNorm {
 // Over the channels of each pixel, with a scale and a shift per channel.
 struct LayerNorm {
   double epsilon = 1e-6;
+};
+
+// Over the channels of a group and all pixels of an image, with a scale and a shift per channel
+// (Wu & He 2018, arXiv:1803.08494). With a group for each channel it is instance norm.
+struct GroupNorm {
+  std::int64_t groups = 1;
+  double epsilon = 1e-5;
 };
 
 // A trained factor per channel, at first `initial` (ConvNeXt's layer scale, which has the node's
@@ -116,6 +137,13 @@ struct LocalResponseNorm {
 struct Activation {
   using Kind = ActivationKind;
   Kind kind = Kind::relu;
+};
+
+// LayerActivation (conv/layer_ops.h) is a layer too.
+
+// Like LeakyReLU, with a trained slope per channel, at first `initial`.
+struct PRelu {
+  double initial = 0.25;
 };
 
 struct Dropout {
@@ -141,6 +169,12 @@ struct ChannelShuffle {
   std::int64_t groups = 2;
 };
 
+// N C f^2 H W to N C fH fW: channel (c f + i) f + j of a pixel goes to row i and column j of a
+// block of f x f (Shi et al. 2016, arXiv:1609.05158). Without depth only, as Resize.
+struct PixelShuffle {
+  std::int64_t factor = 2;
+};
+
 // To another height and width, as ResizeDesc (conv/layer_ops.h) says: PyTorch's interpolate to a
 // size, align_corners=False. Without depth only, as Recurrent.
 struct Resize {
@@ -164,11 +198,14 @@ struct Concat {};  // along C
 
 using Layer = std::variant<Input, Conv, Linear, Pool, GlobalAvgPool, BatchNorm, LocalResponseNorm,
                            Activation, Dropout, Gate, PadChannels, Recurrent, Add, Concat,
-                           ConvTranspose, LayerNorm, ChannelScale, Slice, ChannelShuffle, Resize>;
+                           ConvTranspose, LayerNorm, ChannelScale, Slice, ChannelShuffle, Resize,
+                           LayerActivation, PRelu, GroupNorm, PixelShuffle>;
 
 // A convolution or a transposed one: its passes run by algorithms of convolutions.
 bool is_convolution(const Layer&);
 bool is_transposed(const Layer&);
+// Whether the layer works in nchw alone.
+bool needs_nchw(const Layer&);
 
 // ---- The graph ----
 

@@ -56,6 +56,12 @@ bool is_rectifier(ActivationKind kind) {
          kind == ActivationKind::gelu;
 }
 
+bool is_rectifier(const LayerActivation& activation) {
+  using Kind = LayerActivation::Kind;
+  return activation.kind == Kind::leaky_relu || activation.kind == Kind::elu ||
+         activation.kind == Kind::mish;
+}
+
 // Looks past layers that keep the sign, or at least the scale, of their input.
 bool rectifier_follows(const Graph& graph, NodeId id) {
   const std::vector<Node>& nodes = graph.nodes();
@@ -64,8 +70,13 @@ bool rectifier_follows(const Graph& graph, NodeId id) {
     if (std::find(node.inputs.begin(), node.inputs.end(), id) == node.inputs.end()) continue;
     if (const auto* activation = std::get_if<Activation>(&node.layer)) {
       if (is_rectifier(activation->kind)) return true;
+    } else if (const auto* other = std::get_if<LayerActivation>(&node.layer)) {
+      if (is_rectifier(*other)) return true;
+    } else if (std::holds_alternative<PRelu>(node.layer)) {
+      return true;
     } else if (std::holds_alternative<BatchNorm>(node.layer) ||
                std::holds_alternative<LayerNorm>(node.layer) ||
+               std::holds_alternative<GroupNorm>(node.layer) ||
                std::holds_alternative<Add>(node.layer) ||
                std::holds_alternative<Pool>(node.layer) ||
                std::holds_alternative<Concat>(node.layer)) {

@@ -22,7 +22,7 @@ bool is_pointwise(const Graph& graph, const Step& step) {
   const Conv* const conv = conv_of(graph, step);
   constexpr PerAxis one = 1, none = 0;
   return conv != nullptr && conv->groups == 1 && conv->kernel == one && conv->stride == one &&
-         conv->pad == none;
+         conv->pad == none && conv->end() == none;
 }
 
 }  // namespace

@@ -138,6 +138,91 @@ void ActivateBackward(ActivationKind kind, const T* value, const T* dy, T* dx, s
   }
 }
 
+// e^x where x is at most 0. A NaN may become a number.
+template <class T>
+HWY_INLINE VectorOf<T> ExpOfNegative(VectorOf<T> x) {
+  const VectorTag<T> d;
+  return hn::Exp(d, hn::Max(x, hn::Set(d, -kSigmoidLimit<T>)));
+}
+
+// tanh(ln(1 + e^x)) = (u^2 + 2 u) / (u^2 + 2 u + 2), where u = e^x; divided by u^2 if x > 0.
+template <class T>
+HWY_INLINE VectorOf<T> TanhOfSoftplus(VectorOf<T> x) {
+  const VectorTag<T> d;
+  const auto one = hn::Set(d, T(1)), two = hn::Set(d, T(2));
+  const auto e = ExpOfNegative<T>(hn::Neg(hn::Abs(x)));
+  const auto above = hn::MulAdd(two, e, one), below = hn::Mul(e, hn::Add(e, two));
+  const auto positive = hn::Gt(x, hn::Zero(d));
+  const auto rest = hn::IfThenElse(positive, hn::Mul(hn::Add(e, e), e), two);
+  const auto share = hn::IfThenElse(positive, above, below);
+  return hn::Div(share, hn::Add(share, rest));
+}
+
+template <class T>
+void Activate(const LayerActivation& f, const T* x, T* y, std::int64_t count) {
+  using V = VectorOf<T>;
+  const VectorTag<T> d;
+  const auto zero = hn::Zero(d), a = hn::Set(d, T(f.a)), b = hn::Set(d, T(f.b));
+  const auto each = [&](auto value) HWY_ATTR {
+    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+      const V v = at.Load(x + i);
+      at.Store(hn::IfThenElse(hn::IsNaN(v), v, value(v)), y + i);
+    });
+  };
+  switch (f.kind) {
+    case LayerActivation::Kind::leaky_relu:
+      return each([&](V v) HWY_ATTR { return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(a, v)); });
+    case LayerActivation::Kind::elu:
+      return each([&](V v) HWY_ATTR {
+        const V low = hn::Max(hn::Min(v, zero), hn::Set(d, -kSigmoidLimit<T>));
+        return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(a, hn::Expm1(d, low)));
+      });
+    case LayerActivation::Kind::clip:
+      return each([&](V v) HWY_ATTR { return hn::Min(hn::Max(v, a), b); });
+    case LayerActivation::Kind::softplus:  // max(x, 0) + ln(1 + e^-|x|)
+      return each([&](V v) HWY_ATTR {
+        return hn::Add(hn::Max(v, zero), hn::Log1p(d, ExpOfNegative<T>(hn::Neg(hn::Abs(v)))));
+      });
+    case LayerActivation::Kind::mish:
+      return each([&](V v)
+                      HWY_ATTR { return Share<T>(v, TanhOfSoftplus<T>(v), kSigmoidLimit<T>); });
+  }
+}
+
+template <class T>
+void ActivateBackward(const LayerActivation& f, const T* x, const T* dy, T* dx,
+                      std::int64_t count) {
+  using V = VectorOf<T>;
+  const VectorTag<T> d;
+  const auto zero = hn::Zero(d), one = hn::Set(d, T(1)), a = hn::Set(d, T(f.a)),
+             b = hn::Set(d, T(f.b));
+  const auto each = [&](auto slope) HWY_ATTR {
+    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+      at.Store(hn::Mul(at.Load(dy + i), slope(at.Load(x + i))), dx + i);
+    });
+  };
+  switch (f.kind) {
+    case LayerActivation::Kind::leaky_relu:
+      return each([&](V v) HWY_ATTR { return hn::IfThenElse(hn::Gt(v, zero), one, a); });
+    case LayerActivation::Kind::elu:
+      return each([&](V v) HWY_ATTR {
+        return hn::IfThenElse(hn::Gt(v, zero), one, hn::Mul(a, ExpOfNegative<T>(hn::Min(v, zero))));
+      });
+    case LayerActivation::Kind::clip:
+      return each([&](V v) HWY_ATTR {
+        return hn::IfThenElseZero(hn::And(hn::Ge(v, a), hn::Le(v, b)), one);
+      });
+    case LayerActivation::Kind::softplus:
+      return each([&](V v) HWY_ATTR { return Sigmoid<T>(v); });
+    case LayerActivation::Kind::mish:  // t + x sigmoid(x) (1 - t^2), t = tanh(ln(1 + e^x))
+      return each([&](V v) HWY_ATTR {
+        const V near = Limited<T>(v, kSigmoidLimit<T>), t = TanhOfSoftplus<T>(near);
+        const V rest = hn::Mul(hn::Mul(near, Sigmoid<T>(near)), hn::NegMulAdd(t, t, one));
+        return hn::IfThenElse(hn::IsNaN(v), v, hn::Add(t, rest));
+      });
+  }
+}
+
 template <class T>
 void ActivateRuns(ActivationKind kind, T* values, std::int64_t length, std::int64_t step,
                   std::int64_t count) {
@@ -176,6 +261,23 @@ void ForwardActivation(DType dtype, ActivationKind kind, const void* x, void* y,
   });
 }
 
+void ForwardLayerActivation(DType dtype, const LayerActivation& f, const void* x, void* y,
+                            std::int64_t begin, std::int64_t end) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    Activate(f, static_cast<const T*>(x) + begin, static_cast<T*>(y) + begin, end - begin);
+  });
+}
+
+void BackwardLayerActivation(DType dtype, const LayerActivation& f, const void* x, const void* dy,
+                             void* dx, std::int64_t begin, std::int64_t end) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    ActivateBackward(f, static_cast<const T*>(x) + begin, static_cast<const T*>(dy) + begin,
+                     static_cast<T*>(dx) + begin, end - begin);
+  });
+}
+
 void BackwardActivation(DType dtype, ActivationKind kind, const void* value, const void* dy,
                         void* dx, std::int64_t begin, std::int64_t end) {
   with_type(dtype, [&](auto zero) {
@@ -195,6 +297,8 @@ namespace {
 HWY_EXPORT(AddVectors);
 HWY_EXPORT(ForwardActivation);
 HWY_EXPORT(BackwardActivation);
+HWY_EXPORT(ForwardLayerActivation);
+HWY_EXPORT(BackwardLayerActivation);
 
 }  // namespace
 
@@ -237,6 +341,25 @@ void CpuLayerOps::activation_backward(DType dtype, ActivationKind kind, const Te
   validate(dtype, "an activation");
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(BackwardActivation)(dtype, kind, value, dy, dx, begin, end);
+  });
+}
+
+void CpuLayerOps::activation_forward(DType dtype, const LayerActivation& f, const TensorDesc& desc,
+                                     const void* x, void* y, Stream&) const {
+  validate(dtype, "an activation");
+  validate(f);
+  parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ForwardLayerActivation)(dtype, f, x, y, begin, end);
+  });
+  if (!f.keeps_zero()) zero_padding_lanes(dtype, desc, y);
+}
+
+void CpuLayerOps::activation_backward(DType dtype, const LayerActivation& f, const TensorDesc& desc,
+                                      const void* x, const void* dy, void* dx, Stream&) const {
+  validate(dtype, "an activation");
+  validate(f);
+  parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(BackwardLayerActivation)(dtype, f, x, dy, dx, begin, end);
   });
 }
 

@@ -157,7 +157,7 @@ struct PixelPieces {
 // Forward from x to out, backward from x and dy to out and, for each piece, to the sums of dscale
 // and dshift over its pixels: 2 x padded_channels.
 struct PixelJob {
-  enum class Kind { norm, norm_backward, scale, scale_backward } kind;
+  enum class Kind { norm, norm_backward, scale, scale_backward, prelu, prelu_backward } kind;
   DType dtype;
   PixelPieces pieces;
   double epsilon;

@@ -1,4 +1,5 @@
-// Layer normalisation over the channels of each pixel, and the scaling of channels. With
+// Layer normalisation over the channels of each pixel, the scaling of channels, and PReLU, which
+// scales what is not positive. With
 // xhat = (x - mean) / deviation of a pixel's channels and g = dy scale[c],
 //   dx = (g - mean of g - xhat * mean of (g xhat)) / deviation
 //   dscale[c] = sum over pixels of dy xhat, dshift[c] = sum over pixels of dy.
@@ -204,6 +205,24 @@ void RunPixelJob(const PixelJob& job, const PixelRun<T>& run, double* sums) {
       run.ForEach([&](auto at, std::int64_t i, auto channel, auto)
                       HWY_ATTR { at.Store(hn::Mul(at.Load(dy + i), channel(scale)), out + i); });
       break;
+    case Kind::prelu:
+      run.ForEach([&](auto at, std::int64_t i, auto channel, auto) HWY_ATTR {
+        const auto v = at.Load(x + i);
+        at.Store(hn::IfThenElse(hn::Gt(v, hn::Zero(d)), v, hn::Mul(v, channel(scale))), out + i);
+      });
+      break;
+    case Kind::prelu_backward:
+      run.template AddOverPixels<1>(
+          sums, [&](auto at, std::int64_t i, auto, auto, VectorOf<T>* terms) HWY_ATTR {
+            const auto v = at.Load(x + i);
+            terms[0] = hn::IfThenZeroElse(hn::Gt(v, hn::Zero(d)), hn::Mul(at.Load(dy + i), v));
+          });
+      run.ForEach([&](auto at, std::int64_t i, auto channel, auto) HWY_ATTR {
+        const auto g = at.Load(dy + i);
+        const auto positive = hn::Gt(at.Load(x + i), hn::Zero(d));
+        at.Store(hn::IfThenElse(positive, g, hn::Mul(g, channel(scale))), out + i);
+      });
+      break;
   }
   run.ZeroPaddingLanes(out);
 }
@@ -246,6 +265,16 @@ void add_pieces(const PixelJob& job, std::int64_t which, void* gradient) {
       to[c] = decltype(zero)(total);
     }
   });
+}
+
+void scale_backward(PixelJob::Kind kind, DType dtype, const TensorDesc& desc, const void* x,
+                    const void* dy, const void* scale, void* dx, void* dscale, Workspace workspace,
+                    int threads) {
+  const PixelJob job{
+      kind, dtype, PixelPieces(desc), 0,  x,
+      dy,   scale, nullptr,           dx, reinterpret_cast<double*>(workspace.data())};
+  run_pieces(job, threads);
+  add_pieces(job, 0, dscale);
 }
 
 }  // namespace
@@ -296,18 +325,24 @@ void CpuLayerOps::scale_channels_backward(DType dtype, const TensorDesc& desc, c
                                           const void* dy, const void* scale, void* dx, void* dscale,
                                           Workspace workspace, Stream&) const {
   validate(dtype, "scale_channels_backward");
-  const PixelJob job{PixelJob::Kind::scale_backward,
-                     dtype,
-                     PixelPieces(desc),
-                     0,
-                     x,
-                     dy,
-                     scale,
-                     nullptr,
-                     dx,
-                     reinterpret_cast<double*>(workspace.data())};
-  run_pieces(job, threads_);
-  add_pieces(job, 0, dscale);
+  scale_backward(PixelJob::Kind::scale_backward, dtype, desc, x, dy, scale, dx, dscale, workspace,
+                 threads_);
+}
+
+void CpuLayerOps::prelu_forward(DType dtype, const TensorDesc& desc, const void* x,
+                                const void* slope, void* y, Stream&) const {
+  validate(dtype, "prelu_forward");
+  run_pieces(
+      {PixelJob::Kind::prelu, dtype, PixelPieces(desc), 0, x, nullptr, slope, nullptr, y, nullptr},
+      threads_);
+}
+
+void CpuLayerOps::prelu_backward(DType dtype, const TensorDesc& desc, const void* x, const void* dy,
+                                 const void* slope, void* dx, void* dslope, Workspace workspace,
+                                 Stream&) const {
+  validate(dtype, "prelu_backward");
+  scale_backward(PixelJob::Kind::prelu_backward, dtype, desc, x, dy, slope, dx, dslope, workspace,
+                 threads_);
 }
 
 }  // namespace convlab::cpu

@@ -60,9 +60,21 @@ PoolRange ColumnsInside(const PoolDesc& pool, std::int64_t q) {
   return WindowInside(q, pool.stride_w, pool.pad_w, pool.window_w, pool.x.w);
 }
 
+// Window elements of output position `out` before the end of an axis and its padding.
+std::int64_t CountedWindow(std::int64_t out, std::int64_t stride, std::int64_t pad,
+                           std::int64_t window, std::int64_t size, std::int64_t pad_end) {
+  return std::min(window, size + pad_end - (out * stride - pad));
+}
+
 // 1 / the number of elements that the mean at (z, p, q) counts.
 double MeanShare(const PoolDesc& pool, std::int64_t z, std::int64_t p, std::int64_t q) {
-  if (pool.count_padding) return 1.0 / double(pool.window_elements());
+  if (pool.count_padding)
+    return 1.0 / double(CountedWindow(z, pool.stride_d, pool.pad_d, pool.window_d, pool.x_depth,
+                                      pool.pad_end_d) *
+                        CountedWindow(p, pool.stride_h, pool.pad_h, pool.window_h, pool.x_rows(),
+                                      pool.pad_end_h) *
+                        CountedWindow(q, pool.stride_w, pool.pad_w, pool.window_w, pool.x.w,
+                                      pool.pad_end_w));
   return 1.0 / double(SlicesInside(pool, z).size() * RowsInside(pool, p).size() *
                       ColumnsInside(pool, q).size());
 }
@@ -215,10 +227,14 @@ struct BackwardPoolRow {
     const std::int64_t r = h + pool.pad_h - p * pool.stride_h;
     const std::int64_t row = (z * pool.y_rows() + p) * pool.y.w * lanes;
     const auto share = [&](std::int64_t q) { return T(MeanShare(pool, z, p, q)); };
+    // Each mean of the row counts as many elements, so that vectors may run over q.
+    const bool one_share =
+        pool.count_padding && CountedWindow(pool.y.w - 1, pool.stride_w, pool.pad_w, pool.window_w,
+                                            pool.x.w, pool.pad_end_w) == pool.window_w;
     for (std::int64_t s = 0; s < pool.window_w; ++s) {
       const PoolRange q = OutputsInside(s, pool.stride_w, pool.pad_w, pool.y.w, pool.x.w);
       const T element = T((t * pool.window_h + r) * pool.window_w + s);
-      if (lanes == 1 && (index != nullptr || pool.count_padding))
+      if (lanes == 1 && (index != nullptr || one_share))
         ForEachVector<T>(q.size(), [&](auto at, std::int64_t i) HWY_ATTR {
           Vector(at, row, q.begin + i, s, 0, element, share);
         });

@@ -111,6 +111,69 @@ struct Gelu {
   }
 };
 
+// Activations with numbers, a and b; y and dx of x.
+
+template <class T>
+struct LeakyRelu {
+  T a, b;
+  __device__ T y(T x) const { return x > T(0) ? x : a * x; }
+  __device__ T dx(T x, T dy) const { return x > T(0) ? dy : a * dy; }
+};
+template <class T>
+struct Elu {
+  T a, b;
+  __device__ T y(T x) const { return x > T(0) ? x : a * std::expm1(x); }
+  __device__ T dx(T x, T dy) const { return x > T(0) ? dy : dy * (a * std::exp(x)); }
+};
+template <class T>
+struct Clip {
+  T a, b;
+  __device__ T y(T x) const { return x < a ? a : x > b ? b : x; }
+  __device__ T dx(T x, T dy) const { return x >= a && x <= b ? dy : T(0); }
+};
+template <class T>
+struct Softplus {
+  T a, b;
+  __device__ T y(T x) const {
+    const T far = std::log1p(std::exp(-std::abs(x)));
+    return x > T(0) ? x + far : far;
+  }
+  __device__ T dx(T x, T dy) const { return dy * Sigmoid::y(x); }
+};
+template <class T>
+struct Mish {
+  T a, b;
+  // tanh(ln(1 + e^x)) = (u^2 + 2 u) / (u^2 + 2 u + 2), where u = e^x; divided by u^2 if x > 0.
+  static __device__ T tanh_of_softplus(T x) {
+    const T e = std::exp(-std::abs(x));
+    const T share = x > T(0) ? T(1) + T(2) * e : e * (e + T(2));
+    return share / (share + (x > T(0) ? T(2) * e * e : T(2)));
+  }
+  __device__ T y(T x) const { return share_of(x, tanh_of_softplus(x)); }
+  __device__ T dx(T x, T dy) const {
+    const T near = limited(x), t = tanh_of_softplus(near);
+    return dy * (t + near * Sigmoid::y(near) * (T(1) - t * t));
+  }
+};
+
+// use(f)
+template <class T, class Use>
+void with_activation(const LayerActivation& f, Use use) {
+  const T a = T(f.a), b = T(f.b);
+  switch (f.kind) {
+    case LayerActivation::Kind::leaky_relu:
+      return use(LeakyRelu<T>{a, b});
+    case LayerActivation::Kind::elu:
+      return use(Elu<T>{a, b});
+    case LayerActivation::Kind::clip:
+      return use(Clip<T>{a, b});
+    case LayerActivation::Kind::softplus:
+      return use(Softplus<T>{a, b});
+    case LayerActivation::Kind::mish:
+      return use(Mish<T>{a, b});
+  }
+}
+
 // f(an activation)
 template <class F>
 void with_activation(ActivationKind kind, F f) {
@@ -169,6 +232,35 @@ __global__ void map(std::int64_t count, bool packed, const T* a, const T* b, T* 
   });
 }
 
+// Of x forward, where dy is null, or of x and dy.
+template <class T, class F>
+__global__ void map_layer_activation(std::int64_t count, bool packed, F f, const T* x, const T* dy,
+                                     T* to) {
+  for_each_flat<T>(count, packed, [&](auto width, std::int64_t i) {
+    constexpr int v = decltype(width)::value;
+    auto u = load<v>(x + i);
+    const auto w = dy == nullptr ? u : load<v>(dy + i);
+    for (int k = 0; k < v; ++k) u.v[k] = dy == nullptr ? f.y(u.v[k]) : f.dx(u.v[k], w.v[k]);
+    store(u, to + i);
+  });
+}
+
+void apply(DType dtype, const LayerActivation& activation, const TensorDesc& desc, const void* x,
+           const void* dy, void* to, int multiprocessors, Stream& stream) {
+  validate(dtype, "an activation");
+  validate(activation);
+  require_plain(desc, "an activation");
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_activation<T>(activation, [&](auto f) {
+      launch(map_layer_activation<T, decltype(f)>,
+             flat_grid(desc.elements() / whole_pack<T>, multiprocessors), flat_block, 0, stream,
+             desc.elements(), aligned(x, dy, to), f, static_cast<const T*>(x),
+             static_cast<const T*>(dy), static_cast<T*>(to));
+    });
+  });
+}
+
 template <class Operation>
 void apply(DType dtype, const TensorDesc& desc, const void* a, const void* b, void* y,
            int multiprocessors, Stream& stream) {
@@ -202,6 +294,17 @@ void CudaLayerOps::activation_backward(DType dtype, ActivationKind kind, const T
   with_activation(kind, [&](auto activation) {
     apply<Backward<decltype(activation)>>(dtype, desc, value, dy, dx, multiprocessors_, stream);
   });
+}
+
+void CudaLayerOps::activation_forward(DType dtype, const LayerActivation& f, const TensorDesc& desc,
+                                      const void* x, void* y, Stream& stream) const {
+  apply(dtype, f, desc, x, nullptr, y, multiprocessors_, stream);
+}
+
+void CudaLayerOps::activation_backward(DType dtype, const LayerActivation& f,
+                                       const TensorDesc& desc, const void* x, const void* dy,
+                                       void* dx, Stream& stream) const {
+  apply(dtype, f, desc, x, dy, dx, multiprocessors_, stream);
 }
 
 }  // namespace convlab::cuda

@@ -1,4 +1,5 @@
-// Layer normalisation over the channels of each pixel, and the scaling of channels. With
+// Layer normalisation over the channels of each pixel, the scaling of channels, and PReLU, which
+// scales what is not positive. With
 // xhat = (x - mean) / deviation of a pixel's channels and g = dy scale[c],
 //   dx = (g - mean of g - xhat * mean of (g xhat)) / deviation
 //   dscale[c] = sum over pixels of dy xhat, dshift[c] = sum over pixels of dy.
@@ -145,10 +146,12 @@ __global__ void __launch_bounds__(32 * warps, blocks)
   }
 }
 
-// sums[part][0][c] = the part's sum of dy xhat, or of dy x without moments; [1] that of dy.
+// sums[part][0][c] = the part's sum of dy xhat, or of dy x without moments; [1] that of dy. Where
+// `rectified`, a positive x counts as 0.
 template <class T, bool inner>
 __global__ void __launch_bounds__(32 * warps, blocks)
-    sum_pixels(Pixels p, const T* x, const T* dy, const Moments<T>* moments, double* sums) {
+    sum_pixels(Pixels p, bool rectified, const T* x, const T* dy, const Moments<T>* moments,
+               double* sums) {
   SHARED(T, partial, [2][warps][33]);
   constexpr int channels = inner ? 32 : warps;  // of a block
   const int x_thread = int(threadIdx.x), y_thread = int(threadIdx.y);
@@ -163,6 +166,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
            pixel += inner ? warps : 32) {
         const std::int64_t i = p.template offset<inner>(pixel) + c * p.channel_step;
         T value = x[i];
+        if (rectified && value > T(0)) value = T(0);
         if (moments != nullptr) value = (value - moments[pixel].mean) * moments[pixel].inverse;
         product += dy[i] * value;
         plain += dy[i];
@@ -204,23 +208,25 @@ __global__ void add_parts(std::int64_t channels, std::int64_t parts, const doubl
   if (dshift != nullptr) dshift[c] = T(plain);
 }
 
-// y = scale[c] * x; the channel is the middle index, or the inner one.
+// y = scale[c] * x; the channel is the middle index, or the inner one. With a gate, y = x where the
+// gate is positive. In place: an element is read before it is written.
 template <class T>
-__global__ void scale_rows(Rows rows, bool inner, const T* x, const T* scale, T* y) {
+__global__ void scale_rows(Rows rows, bool inner, const T* x, const T* gate, const T* scale, T* y) {
   for_each_in_rows(rows, [&](std::int64_t outer, std::int64_t middle, std::int64_t i) {
     const std::int64_t at = (outer * rows.middle + middle) * rows.inner + i;
-    y[at] = x[at] * scale[inner ? i : middle];
+    const bool open = gate != nullptr && gate[at] > T(0);
+    y[at] = open ? x[at] : x[at] * scale[inner ? i : middle];
   });
 }
 
 template <class T>
-void scale(const TensorDesc& t, const T* x, const T* factors, T* y, int multiprocessors,
-           Stream& stream) {
+void scale(const TensorDesc& t, const T* x, const T* gate, const T* factors, T* y,
+           int multiprocessors, Stream& stream) {
   const std::int64_t plane = t.h * t.w;
   const bool inner = channels_inner(t);
   const Rows rows = inner ? Rows{1, t.n * plane, t.c} : Rows{t.n, t.c, plane};
   const RowLaunch shape = row_launch(rows, multiprocessors);
-  launch(scale_rows<T>, shape.grid, shape.block, 0, stream, rows, inner, x, factors, y);
+  launch(scale_rows<T>, shape.grid, shape.block, 0, stream, rows, inner, x, gate, factors, y);
 }
 
 // f(an integral constant: are channels contiguous?)
@@ -238,13 +244,13 @@ dim3 pixel_grid(const Pixels& p) {
 }
 
 template <class T>
-void find_sums(const Pixels& p, const T* x, const T* dy, const Moments<T>* moments, double* sums,
-               T* dscale, T* dshift, Stream& stream) {
+void find_sums(const Pixels& p, bool rectified, const T* x, const T* dy, const Moments<T>* moments,
+               double* sums, T* dscale, T* dshift, Stream& stream) {
   with_inner(p, [&](auto inner) {
     const std::int64_t groups = ceil_div(p.channels, decltype(inner)::value ? 32 : warps);
     launch(sum_pixels<T, decltype(inner)::value>,
            dim3(unsigned(p.parts()), unsigned(std::min<std::int64_t>(groups, 65535))),
-           dim3(32, warps), 0, stream, p, x, dy, moments, sums);
+           dim3(32, warps), 0, stream, p, rectified, x, dy, moments, sums);
   });
   launch(add_parts<T>, dim3(unsigned(ceil_div(p.channels, std::int64_t{flat_block}))), flat_block,
          0, stream, p.channels, p.parts(), sums, dscale, dshift);
@@ -294,8 +300,8 @@ void CudaLayerOps::layer_norm_backward(DType dtype, const LayerNormDesc& desc,
       launch(norm_forward<T, decltype(inner)::value>, pixel_grid(p), dim3(32, warps), 0, stream, p,
              x, scale, scale, static_cast<T*>(nullptr), moments);
     });
-    find_sums<T>(p, x, dy, moments, sums, static_cast<T*>(io.dscale), static_cast<T*>(io.dshift),
-                 stream);
+    find_sums<T>(p, false, x, dy, moments, sums, static_cast<T*>(io.dscale),
+                 static_cast<T*>(io.dshift), stream);
     with_inner(p, [&](auto inner) {
       launch(norm_backward<T, decltype(inner)::value>, pixel_grid(p), dim3(32, warps), 0, stream, p,
              x, dy, scale, moments, static_cast<T*>(io.dx));
@@ -309,8 +315,8 @@ void CudaLayerOps::scale_channels_forward(DType dtype, const TensorDesc& desc, c
   require_plain(desc, "scale_channels_forward");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    scale(desc, static_cast<const T*>(x), static_cast<const T*>(factors), static_cast<T*>(y),
-          multiprocessors_, stream);
+    scale<T>(desc, static_cast<const T*>(x), nullptr, static_cast<const T*>(factors),
+             static_cast<T*>(y), multiprocessors_, stream);
   });
 }
 
@@ -322,12 +328,40 @@ void CudaLayerOps::scale_channels_backward(DType dtype, const TensorDesc& desc, 
   require_plain(desc, "scale_channels_backward");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    find_sums<T>(Pixels(desc), static_cast<const T*>(x), static_cast<const T*>(dy),
+    find_sums<T>(Pixels(desc), false, static_cast<const T*>(x), static_cast<const T*>(dy),
                  static_cast<const Moments<T>*>(nullptr),
                  reinterpret_cast<double*>(workspace.data()), static_cast<T*>(dscale), nullptr,
                  stream);
-    scale(desc, static_cast<const T*>(dy), static_cast<const T*>(factors), static_cast<T*>(dx),
-          multiprocessors_, stream);
+    scale<T>(desc, static_cast<const T*>(dy), nullptr, static_cast<const T*>(factors),
+             static_cast<T*>(dx), multiprocessors_, stream);
+  });
+}
+
+void CudaLayerOps::prelu_forward(DType dtype, const TensorDesc& desc, const void* x,
+                                 const void* slope, void* y, Stream& stream) const {
+  validate(dtype, "prelu_forward");
+  require_plain(desc, "prelu_forward");
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* const from = static_cast<const T*>(x);
+    scale<T>(desc, from, from, static_cast<const T*>(slope), static_cast<T*>(y), multiprocessors_,
+             stream);
+  });
+}
+
+void CudaLayerOps::prelu_backward(DType dtype, const TensorDesc& desc, const void* x,
+                                  const void* dy, const void* slope, void* dx, void* dslope,
+                                  Workspace workspace, Stream& stream) const {
+  validate(dtype, "prelu_backward");
+  require_plain(desc, "prelu_backward");
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto *const from = static_cast<const T*>(x), *const gradient = static_cast<const T*>(dy);
+    find_sums<T>(Pixels(desc), true, from, gradient, nullptr,
+                 reinterpret_cast<double*>(workspace.data()), static_cast<T*>(dslope), nullptr,
+                 stream);
+    scale<T>(desc, gradient, from, static_cast<const T*>(slope), static_cast<T*>(dx),
+             multiprocessors_, stream);
   });
 }
 

@@ -90,6 +90,15 @@ class CudaLayerOps : public LayerOps {
   void resize_forward(DType, const ResizeDesc&, const void* x, void* y, Stream&) const override;
   void resize_backward(DType, const ResizeDesc&, const void* dy, void* dx, Stream&) const override;
 
+  void activation_forward(DType, const LayerActivation&, const TensorDesc&, const void* x, void* y,
+                          Stream&) const override;
+  void activation_backward(DType, const LayerActivation&, const TensorDesc&, const void* x,
+                           const void* dy, void* dx, Stream&) const override;
+  void prelu_forward(DType, const TensorDesc&, const void* x, const void* slope, void* y,
+                     Stream&) const override;
+  void prelu_backward(DType, const TensorDesc&, const void* x, const void* dy, const void* slope,
+                      void* dx, void* dslope, Workspace, Stream&) const override;
+
  private:
   int multiprocessors_;
   std::int64_t block_shared_bytes_;

@@ -14,6 +14,7 @@ namespace {
 struct Pool {
   int d, h, w, z, p, q;
   int window_d, window_h, window_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
+  int pad_end_d, pad_end_h, pad_end_w;
   std::int64_t channels;
   bool mean, count_padding, inner;  // inner: channels are contiguous
 
@@ -68,10 +69,22 @@ __device__ __forceinline__ std::int64_t window_begin(const Pool& pool, const Pos
   return row * pool.w + out.column * pool.stride_w - pool.pad_w;
 }
 
+// Window elements of output position `out` before the end of an axis and its padding.
+__device__ __forceinline__ int counted_window(int out, int stride, int pad, int window, int size,
+                                              int pad_end) {
+  return min(window, size + pad_end - (out * stride - pad));
+}
+
 // 1 / the number of elements that the mean at this output counts.
 template <class T>
 __device__ __forceinline__ T mean_share(const Pool& pool, const Position& out) {
-  if (pool.count_padding) return T(1) / T(pool.window_d * pool.window_h * pool.window_w);
+  if (pool.count_padding)
+    return T(1) / T(counted_window(out.slice, pool.stride_d, pool.pad_d, pool.window_d, pool.d,
+                                   pool.pad_end_d) *
+                    counted_window(out.row, pool.stride_h, pool.pad_h, pool.window_h, pool.h,
+                                   pool.pad_end_h) *
+                    counted_window(out.column, pool.stride_w, pool.pad_w, pool.window_w, pool.w,
+                                   pool.pad_end_w));
   return T(1) / T(window_inside(pool, out).size());
 }
 
@@ -206,6 +219,9 @@ Pool pool_of(const PoolDesc& d) {
           .pad_d = int(d.pad_d),
           .pad_h = int(d.pad_h),
           .pad_w = int(d.pad_w),
+          .pad_end_d = int(std::min(d.pad_end_d, d.window_d)),
+          .pad_end_h = int(std::min(d.pad_end_h, d.window_h)),
+          .pad_end_w = int(std::min(d.pad_end_w, d.window_w)),
           .channels = d.x.c,
           .mean = d.kind == PoolKind::average,
           .count_padding = d.count_padding,

@@ -22,6 +22,11 @@ inline std::int64_t integer(const onnx::NodeProto& node, std::string_view name,
   return a ? a->i() : otherwise;
 }
 
+inline double real(const onnx::NodeProto& node, std::string_view name, double otherwise) {
+  const onnx::AttributeProto* const a = attribute(node, name);
+  return a ? double(a->f()) : otherwise;
+}
+
 inline std::string text(const onnx::NodeProto& node, std::string_view name) {
   const onnx::AttributeProto* const a = attribute(node, name);
   return a ? a->s() : std::string();

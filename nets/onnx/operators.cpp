@@ -12,32 +12,7 @@
 namespace convlab::nets::onnx_reader {
 namespace {
 
-double real(const Node& node, const char* name, double otherwise) {
-  const onnx::AttributeProto* const a = attribute(node, name);
-  return a ? double(a->f()) : otherwise;
-}
-
 // ---- Convolutions ----
-
-// The last axes of an image as the net has them: those in front are 1 or 0.
-struct Axes {
-  std::int64_t d, h, w;
-
-  Axes(const Dims& sizes, std::int64_t otherwise) : d(otherwise), h(otherwise), w(otherwise) {
-    const std::array<std::int64_t*, 3> all{&d, &h, &w};
-    for (std::size_t i = 0; i < sizes.size() && i < 3; ++i) *all[3 - sizes.size() + i] = sizes[i];
-  }
-  PerAxis plane() const { return {h, w}; }
-};
-
-// Windows of a net have the same padding on opposite sides. Less or more behind the image is the
-// same where no window reaches it.
-bool is_padded_alike(const Window& w, const Dims& image, const Dims& out, bool ceil_mode = false) {
-  Window alike = w;
-  alike.pad_end = alike.pad_begin;
-  return output_of(alike, image, ceil_mode) == out &&
-         std::all_of(w.pad_begin.begin(), w.pad_begin.end(), [](auto pad) { return pad >= 0; });
-}
 
 // For Conv and ConvTranspose. `sizes`: the filter's groups and channels were compared already.
 template <class Layer>
@@ -47,15 +22,17 @@ void add_convolution(Call& call, const NetValue& x, Layer layer, const Window& w
   if (bias && bias->elements() != filters)
     call.contradict(fmt::format("a bias of {} for {} filters", bias->elements(), filters));
   const Axes kernel(w.kernel, 1), stride(w.stride, 1), dilation(w.dilation, 1), pad(w.pad_begin, 0),
-      output_pad(more, 0);
+      pad_end(w.pad_end, 0), output_pad(more, 0);
   layer.filters = filters;
   layer.kernel = kernel.plane();
   layer.stride = stride.plane();
   layer.dilation = dilation.plane();
   layer.pad = pad.plane();
+  layer.pad_end = pad_end.plane();
   layer.groups = integer(call.node, "group", 1);
   layer.bias = bias != nullptr;
-  if (x.rank == 5) layer.depth = DepthWindow{kernel.d, stride.d, pad.d, dilation.d, output_pad.d};
+  if (x.rank == 5)
+    layer.depth = DepthWindow{kernel.d, stride.d, pad.d, dilation.d, output_pad.d, pad_end.d};
   if constexpr (std::is_same_v<Layer, ConvTranspose>) layer.output_pad = output_pad.plane();
   const NodeId id = call.add(layer, {x.id});
   const std::string& name = call.name_of_layer(id);
@@ -88,16 +65,7 @@ const Constant& filter_for(Call& call, const NetValue& x, std::size_t channel_ax
 void convolution(Call& call) {
   const NetValue x = call.image(0);
   const Constant& filter = filter_for(call, x, 1);
-  const Dims image = call.image_dims(x);
-  Dims padded = image;
-  for (std::size_t i = 0; i < x.pad_begin.size(); ++i) padded[i] += x.pad_begin[i] + x.pad_end[i];
-  Window w = window_of(call.node, padded, {filter.dims.begin() + 2, filter.dims.end()});
-  for (std::size_t i = 0; i < x.pad_begin.size(); ++i) {
-    w.pad_begin[i] += x.pad_begin[i];
-    w.pad_end[i] += x.pad_end[i];
-  }
-  if (!is_padded_alike(w, image, output_of(w, image)))
-    throw Lacking{"with padding that differs between sides"};
+  const Window w = window_with_padding(call, x, {filter.dims.begin() + 2, filter.dims.end()});
   add_convolution(call, x, Conv{}, w, {}, filter.dims[0]);
 }
 
@@ -108,12 +76,20 @@ void transposed_convolution(Call& call) {
   const Dims image = call.image_dims(x);
   Window w = window_of(call.node, image, {filter.dims.begin() + 2, filter.dims.end()});
   const Dims out = transposed_output(call.node, w, image);
+  const bool to_same = text(call.node, "auto_pad").starts_with("SAME") &&
+                       attribute(call.node, "output_shape") == nullptr;
+  const Dims output_padding = integers(call.node, "output_padding");
   Dims more;
   for (std::size_t i = 0; i < image.size(); ++i) {
     const std::int64_t extent = (w.kernel[i] - 1) * w.dilation[i] + 1;
-    more.push_back(out[i] - ((image[i] - 1) * w.stride[i] - 2 * w.pad_begin[i] + extent));
+    w.pad_end[i] = std::max<std::int64_t>(w.pad_end[i], 0);
+    more.push_back(out[i] -
+                   ((image[i] - 1) * w.stride[i] - w.pad_begin[i] - w.pad_end[i] + extent));
+    // ONNX says that the output has `stride` times the input's size, ONNX Runtime makes it less.
+    if (to_same && more[i] > (output_padding.empty() ? 0 : output_padding[i]))
+      throw Lacking{"with auto_pad and a filter smaller than its stride"};
     if (w.pad_begin[i] < 0 || more[i] < 0 || more[i] >= std::max(w.stride[i], w.dilation[i]))
-      throw Lacking{"with padding that differs between sides"};
+      throw Lacking{"with padding of less than nothing"};
   }
   add_convolution(call, x, ConvTranspose{}, w, more,
                   filter.dims[1] * integer(call.node, "group", 1));
@@ -204,8 +180,8 @@ void matmul(Call& call) {
 
 // ---- Normalisation, and arithmetic with a constant ----
 
-void add_batch_norm(Call& call, const NetValue& x, double epsilon, const Source& scale,
-                    const Source& shift, const Source& mean, const Source& variance) {
+NetValue add_batch_norm(Call& call, const NetValue& x, double epsilon, const Source& scale,
+                        const Source& shift, const Source& mean, const Source& variance) {
   const std::int64_t channels = call.shape(x).c;
   const NodeId id = call.add(BatchNorm{.epsilon = epsilon}, {x.id});
   const std::string& name = call.name_of_layer(id);
@@ -221,7 +197,7 @@ void add_batch_norm(Call& call, const NetValue& x, double epsilon, const Source&
   }
   NetValue y = x;
   y.id = id;
-  call.put(std::move(y));
+  return y;
 }
 
 Source from(const Constant& c) { return {.parameter = "", .shape = {}, .from = c}; }
@@ -238,9 +214,9 @@ void batch_norm(Call& call) {
     for (int i = 1; i < call.node.output_size(); ++i)
       if (call.is_read(call.node.output(i))) throw Lacking{"whose statistics are read"};
   }
-  add_batch_norm(call, x, real(call.node, "epsilon", 1e-5), from(call.weight(1, "scale")),
-                 from(call.weight(2, "shift")), from(call.weight(3, "mean")),
-                 from(call.weight(4, "variance")));
+  call.put(add_batch_norm(call, x, real(call.node, "epsilon", 1e-5), from(call.weight(1, "scale")),
+                          from(call.weight(2, "shift")), from(call.weight(3, "mean")),
+                          from(call.weight(4, "variance"))));
 }
 
 void layer_norm(Call& call) {
@@ -263,6 +239,44 @@ void layer_norm(Call& call) {
   NetValue y = x;
   y.id = id;
   call.put(std::move(y));
+}
+
+void add_group_norm(Call& call, const NetValue& x, std::int64_t groups) {
+  const std::int64_t channels = call.shape(x).c;
+  if (groups < 1 || channels % groups != 0)
+    call.contradict(fmt::format("{} channels in {} groups", channels, groups));
+  const Constant &scale = call.weight(1, "scale"), &shift = call.weight(2, "shift");
+  NetValue y = x;
+  y.id = call.add(GroupNorm{groups, real(call.node, "epsilon", 1e-5)}, {x.id});
+  Source weight{.parameter = call.name_of_layer(y.id) + ".weight", .shape = {channels}, .value = 1},
+      bias{.parameter = call.name_of_layer(y.id) + ".bias", .shape = {channels}};
+  if (x.form != Form::grouped) {
+    if (scale.elements() != channels || shift.elements() != channels)
+      throw Lacking{"with a scale that is not one a channel"};
+    weight.from = scale, bias.from = shift;
+  } else {
+    // One a group, which exporters leave to the channels behind.
+    const auto is_all = [&](const Constant& c, double value) {
+      const std::vector<double> elements = call.elements(c);
+      return std::all_of(elements.begin(), elements.end(), [&](double v) { return v == value; });
+    };
+    if (!is_all(scale, 1) || !is_all(shift, 0))
+      throw Lacking{"with a scale that is not one a channel"};
+  }
+  call.source(std::move(weight));
+  call.source(std::move(bias));
+  call.put(std::move(y));
+}
+
+void instance_norm(Call& call) {
+  const NetValue& x = call.value(0);
+  if (x.form == Form::grouped) return add_group_norm(call, x, x.groups);
+  if (x.form != Form::plain || x.rank < 3) throw Lacking{"of an image in another order"};
+  add_group_norm(call, x, call.shape(x).c);
+}
+
+void group_norm(Call& call) {
+  add_group_norm(call, call.image(0), integer(call.node, "num_groups", 1));
 }
 
 void lrn(Call& call) {
@@ -292,7 +306,7 @@ void scale_channels(Call& call, const NetValue& x, const Constant& c, bool inver
 void shift_channels(Call& call, const NetValue& x, const Constant& c, double factor) {
   Source shift = from(c);
   shift.factor = factor;
-  add_batch_norm(call, x, 0, everywhere(1), shift, everywhere(0), everywhere(1));
+  call.put(add_batch_norm(call, x, 0, everywhere(1), shift, everywhere(0), everywhere(1)));
 }
 
 // The value and the constant of a node with one of each, if there are, in this order.
@@ -358,117 +372,30 @@ void multiply(Call& call) {
   call.put(std::move(y));
 }
 
-// ---- Pooling ----
-
-void pool(Call& call, Pool::Kind kind) {
-  const NetValue& x = call.image(0);
-  for (int i = 1; i < call.node.output_size(); ++i)
-    if (call.is_read(call.node.output(i))) throw Lacking{"whose indices are read"};
-  const Dims image = call.image_dims(x);
-  const Window w = window_of(call.node, image, integers(call.node, "kernel_shape"));
-  const auto all = [](const Dims& sizes, std::int64_t v) {
-    return std::all_of(sizes.begin(), sizes.end(), [v](auto s) { return s == v; });
-  };
-  if (!all(w.dilation, 1)) throw Lacking{"with dilation"};
-  const bool ceil_mode = integer(call.node, "ceil_mode", 0) != 0;
-  const Dims out = output_of(w, image, ceil_mode);
-  const bool is_padded = !all(w.pad_begin, 0) || !all(w.pad_end, 0);
-  if (all(w.kernel, 1) && all(w.stride, 1) && !is_padded) return call.put(x);
-  if (kind == Pool::Kind::average && w.kernel == image && !is_padded && all(out, 1))
-    return elementwise(call, x, GlobalAvgPool{});
-  const Axes kernel(w.kernel, 1), stride(w.stride, 1), pad(w.pad_begin, 0);
-  if (x.rank == 3 || kernel.h != kernel.w || stride.h != stride.w || pad.h != pad.w)
-    throw Lacking{"with a window that is no square"};
-  // Windows of a maximum may reach beyond the image; averages count what they reach.
-  bool rounds_up = false;
-  if (kind == Pool::Kind::average) {
-    if (is_padded && integer(call.node, "count_include_pad", 0) == 0)
-      throw Lacking{"without count_include_pad"};
-    if (w.pad_begin != w.pad_end || !is_padded_alike(w, image, out))
-      throw Lacking{"with windows that reach beyond the image"};
-  } else if (!is_padded_alike(w, image, out)) {
-    rounds_up = true;
-    if (!is_padded_alike(w, image, out, true))
-      throw Lacking{"with padding that differs between sides"};
-  }
-  Pool layer{kind, kernel.w, stride.w, pad.w, rounds_up};
-  if (x.rank == 5) layer.depth = {.kernel = kernel.d, .stride = stride.d, .pad = pad.d};
-  elementwise(call, x, layer);
-}
-
-void max_pool(Call& call) { pool(call, Pool::Kind::max); }
-void average_pool(Call& call) { pool(call, Pool::Kind::average); }
-void global_average_pool(Call& call) { elementwise(call, call.image(0), GlobalAvgPool{}); }
-
-void global_max_pool(Call& call) {
-  const NetValue& x = call.image(0);
-  const Shape& s = call.shape(x);
-  if (x.rank != 4 || s.h != s.w) throw Lacking{"with a window that is no square"};
-  elementwise(call, x, Pool{Pool::Kind::max, s.h, s.h});
-}
-
-void reduce_mean(Call& call) {
-  const NetValue& x = call.value(0);
-  const auto rank = std::int64_t(x.rank);
-  std::vector<bool> gone(x.rank, false);
-  for (const std::int64_t axis : call.sizes("axes", 1)) {
-    if (axis < -rank || axis >= rank) call.contradict(fmt::format("axis {} of {}", axis, rank));
-    gone[std::size_t(axis < 0 ? axis + rank : axis)] = true;
-  }
-  for (std::size_t i = 0; i < gone.size(); ++i)
-    if (gone[i] != (i != 0 && i != call.channel_axis(x)))
-      throw Lacking{"over other axes than those of the image"};
-  if ((x.form != Form::plain && x.form != Form::channels_last) || x.rank < 3)
-    throw Lacking{"over other axes than those of the image"};
-  NetValue y = x;
-  y.id = call.add(GlobalAvgPool{}, {x.id});
-  if (integer(call.node, "keepdims", 1) == 0) y = {.id = y.id, .rank = 2};
-  call.put(std::move(y));
-}
-
-// ---- Activations ----
-
-void activation(Call& call, ActivationKind kind) {
-  elementwise(call, call.value(0), Activation{kind});
-}
-void relu(Call& call) { activation(call, ActivationKind::relu); }
-void sigmoid(Call& call) { activation(call, ActivationKind::sigmoid); }
-void hyperbolic_tangent(Call& call) { activation(call, ActivationKind::tanh); }
-void hard_swish(Call& call) { activation(call, ActivationKind::hardswish); }
-
-void hard_sigmoid(Call& call) {
-  if (!is_about(real(call.node, "alpha", 0.2), 1. / 6) ||
-      !is_about(real(call.node, "beta", 0.5), 0.5))
-    throw Lacking{"other than x / 6 + 1/2"};
-  activation(call, ActivationKind::hardsigmoid);
-}
-
-void gelu(Call& call) {
-  if (const std::string how = text(call.node, "approximate"); !how.empty() && how != "none")
-    throw Lacking{"by its approximation"};
-  activation(call, ActivationKind::gelu);
-}
-
-void clip(Call& call) {
-  if (clips_to(call.known(), call.node, 0, 6)) return activation(call, ActivationKind::relu6);
-  if (clips_to(call.known(), call.node, 0, {})) return activation(call, ActivationKind::relu);
-  throw Lacking{"other than from 0 to 6"};
-}
-
-// Nets end with the scores; who wants probabilities computes them from these. Without an axis it is
-// the last, or in opsets before 13 the channels': the same of scores that are no image.
-void softmax(Call& call) {
-  const NetValue& x = call.value(0);
-  const auto rank = std::int64_t(x.rank);
-  const std::int64_t axis = integer(call.node, "axis", -1);
-  const bool of_channels = (axis < 0 ? axis + rank : axis) == std::int64_t(call.channel_axis(x));
-  if (!call.is_last() || !of_channels) throw Lacking{"but as the last node, over the classes"};
-  call.note(
-      fmt::format("{} is left out: the net ends with the scores before it", describe(call.node)));
-  call.put(x);
-}
-
 }  // namespace
+
+NetValue affine(Call& call, const NetValue& x, double factor, double shift) {
+  return add_batch_norm(call, x, 0, everywhere(factor), everywhere(shift), everywhere(0),
+                        everywhere(1));
+}
+
+Window window_with_padding(const Call& call, const NetValue& x, const Dims& kernel) {
+  const Dims image = call.image_dims(x);
+  Dims padded = image;
+  for (std::size_t i = 0; i < x.pad_begin.size(); ++i) padded[i] += x.pad_begin[i] + x.pad_end[i];
+  Window w = window_of(call.node, padded, kernel);
+  for (std::size_t i = 0; i < x.pad_begin.size(); ++i) {
+    w.pad_begin[i] += x.pad_begin[i];
+    w.pad_end[i] += x.pad_end[i];
+  }
+  // Less than nothing behind the image is nothing where no window reaches it.
+  const Dims out = output_of(w, image);
+  for (std::int64_t& pad : w.pad_end) pad = std::max<std::int64_t>(pad, 0);
+  const bool in_front =
+      std::any_of(w.pad_begin.begin(), w.pad_begin.end(), [](std::int64_t pad) { return pad < 0; });
+  if (in_front || output_of(w, image) != out) throw Lacking{"with padding of less than nothing"};
+  return w;
+}
 
 void elementwise(Call& call, const NetValue& x, Layer layer) {
   NetValue y = x;
@@ -494,26 +421,14 @@ void add_layer_rules(Rules& rules) {
                    {"MatMul", matmul},
                    {"BatchNormalization", batch_norm},
                    {"LayerNormalization", layer_norm},
+                   {"InstanceNormalization", instance_norm},
+                   {"GroupNormalization", group_norm},
                    {"LRN", lrn},
                    {"Add", add_values},
                    {"Sum", add_values},
                    {"Sub", subtract},
                    {"Mul", multiply},
-                   {"Div", divide},
-                   {"MaxPool", max_pool},
-                   {"AveragePool", average_pool},
-                   {"GlobalAveragePool", global_average_pool},
-                   {"GlobalMaxPool", global_max_pool},
-                   {"ReduceMean", reduce_mean},
-                   {"Relu", relu},
-                   {"Sigmoid", sigmoid},
-                   {"Tanh", hyperbolic_tangent},
-                   {"HardSwish", hard_swish},
-                   {"HardSigmoid", hard_sigmoid},
-                   {"Gelu", gelu},
-                   {"Clip", clip},
-                   {"Softmax", softmax},
-                   {"LogSoftmax", softmax}};
+                   {"Div", divide}};
   rules.insert(mine.begin(), mine.end());
 }
 

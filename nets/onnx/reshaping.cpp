@@ -48,6 +48,10 @@ void reshape(Call& call) {
          {NetValue{.id = x.id, .rank = rank}, NetValue{.id = x.id, .form = Form::flat, .rank = 2},
           NetValue{.id = x.id, .form = Form::line, .rank = 1}})
       if (is(y)) return call.put(y);
+    if (to.size() == 3 && s.c % to[1] == 0) {
+      const NetValue y{.id = x.id, .form = Form::grouped, .rank = 3, .groups = to[1]};
+      if (is(y)) return call.put(y);
+    }
     if (to.size() > 3 && to.size() <= 6 && to[1] > 0 && s.c % to[1] == 0) {
       const NetValue y{.id = x.id, .form = Form::apart, .rank = to.size() - 1, .groups = to[1]};
       if (is(y)) return call.put(y);
@@ -221,6 +225,20 @@ void pad(Call& call) {
   call.put(std::move(y));
 }
 
+// With depth as the last of channels it is a pixel shuffle; as the first, channels are to be moved
+// before.
+void depth_to_space(Call& call) {
+  const NetValue& x = call.image(0);
+  const std::int64_t f = integer(call.node, "blocksize", 1), channels = call.shape(x).c;
+  const std::string mode = text(call.node, "mode");
+  if (x.rank != 4 || f < 1 || f > 1024 || channels % (f * f) != 0)
+    call.contradict(fmt::format("{} channels over {}x{} pixels", channels, f, f));
+  if (f == 1) return call.put(x);
+  NodeId id = x.id;
+  if (mode != "CRD" && channels > f * f) id = call.add(ChannelShuffle{f * f}, {id});
+  call.put({.id = call.add(PixelShuffle{f}, {id}), .rank = x.rank});
+}
+
 constexpr std::int64_t largest_image = 1 << 20;  // along one axis
 
 // A factor moves pixels if it is not that of the sizes.
@@ -274,11 +292,22 @@ void resize(Call& call) {
 }  // namespace
 
 void add_reshaping_rules(Rules& rules) {
-  const Rules mine{{"Identity", nothing},  {"Dropout", nothing},     {"Cast", cast},
-                   {"Flatten", reshape},   {"Reshape", reshape},     {"Squeeze", reshape},
-                   {"Unsqueeze", reshape}, {"Transpose", transpose}, {"Concat", concat},
-                   {"Split", split},       {"Slice", slice},         {"Pad", pad},
-                   {"Resize", resize},     {"Upsample", resize},     {"Gather", gather}};
+  const Rules mine{{"Identity", nothing},
+                   {"Dropout", nothing},
+                   {"Cast", cast},
+                   {"Flatten", reshape},
+                   {"Reshape", reshape},
+                   {"Squeeze", reshape},
+                   {"Unsqueeze", reshape},
+                   {"Transpose", transpose},
+                   {"Concat", concat},
+                   {"Split", split},
+                   {"Slice", slice},
+                   {"Pad", pad},
+                   {"DepthToSpace", depth_to_space},
+                   {"Resize", resize},
+                   {"Upsample", resize},
+                   {"Gather", gather}};
   rules.insert(mine.begin(), mine.end());
 }
 

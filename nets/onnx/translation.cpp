@@ -28,6 +28,12 @@ std::optional<Shape> plain_shape(const Dims& dims) {
   return s;
 }
 
+// Of an activation: whether 0 becomes 0.
+bool keeps_zero(const Layer& layer) {
+  if (const auto* const other = std::get_if<LayerActivation>(&layer)) return other->keeps_zero();
+  return convlab::keeps_zero(std::get<Activation>(layer).kind);
+}
+
 bool reads_channels_last(const std::vector<const Node*>& readers) {
   return std::all_of(readers.begin(), readers.end(), [](const Node* node) {
     return node && node->op_type() == "Transpose" && integers(*node, "perm") == Dims{0, 3, 1, 2};
@@ -40,6 +46,8 @@ const Rules& translation_rules() {
   static const Rules rules = [] {
     Rules all;
     add_layer_rules(all);
+    add_pooling_rules(all);
+    add_activation_rules(all);
     add_reshaping_rules(all);
     return all;
   }();
@@ -150,9 +158,9 @@ void Translation::translate(const Node& node) {
       const auto x = values_.find(whole->second.input);
       if (x == values_.end()) return lacks("of what the net does not compute");
       // Zeros that are still to come around the image would not go through it.
-      if (!x->second.pad_begin.empty() && !keeps_zero(whole->second.kind))
+      if (!x->second.pad_begin.empty() && !keeps_zero(whole->second.layer))
         return lacks("of a padded image");
-      elementwise(call, x->second, Activation{whole->second.kind});
+      elementwise(call, x->second, whole->second.layer);
     } else {
       rule->second(call);
     }
@@ -196,8 +204,8 @@ void Translation::finish() {
   if (v.id == 0) throw InputError(fmt::format("its output '{}' is its input", output_));
   if (v.id + 1 != graph_.nodes().size())
     throw InputError(fmt::format("its output '{}' is not what its last node computes", output_));
-  if (v.form == Form::line || v.form == Form::apart || v.form == Form::shuffled ||
-      !v.pad_begin.empty())
+  if (v.form == Form::line || v.form == Form::grouped || v.form == Form::apart ||
+      v.form == Form::shuffled || !v.pad_begin.empty())
     throw InputError(fmt::format(
         "its output '{}' is padded or in groups: expected an image or scores", output_));
   if (v.form == Form::channels_last && graph_.nodes()[v.id].shape.pixels() > 1)
@@ -217,7 +225,12 @@ const NetValue& Call::value(int i) const {
   if (!v) throw Lacking{"of what the net does not compute"};
   if (v->form == Form::line && node.op_type() != "Reshape" && node.op_type() != "Gather")
     throw Lacking{"of several images as one"};
-  if (!v->pad_begin.empty() && !is_convolution(node)) throw Lacking{"of a padded image"};
+  if (v->form == Form::grouped && node.op_type() != "Reshape" &&
+      node.op_type() != "InstanceNormalization")
+    throw Lacking{"of groups of channels"};
+  const bool takes_padding =
+      is_convolution(node) || node.op_type() == "MaxPool" || node.op_type() == "AveragePool";
+  if (!v->pad_begin.empty() && !takes_padding) throw Lacking{"of a padded image"};
   return *v;
 }
 
@@ -280,6 +293,9 @@ Dims Call::dims(const NetValue& v) const {
   switch (v.form) {
     case Form::flat:
       dims.push_back(s.c * s.pixels());
+      return dims;
+    case Form::grouped:
+      dims.insert(dims.end(), {v.groups, s.c / v.groups * s.pixels()});
       return dims;
     case Form::plain:
       dims.push_back(s.c);

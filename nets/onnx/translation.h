@@ -1,9 +1,10 @@
 // An ONNX graph as a net: each node that computes becomes a layer, or nothing. A rule
-// (operators.cpp and reshaping.cpp) translates the nodes of one operator.
+// (operators, pooling, activations and reshaping.cpp) translates the nodes of one operator.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -27,6 +28,7 @@ enum class Form : std::uint8_t {
   flat,           // N and all others as one
   channels_last,  // N, the image, C
   line,           // all in one
+  grouped,        // N G and all others as one
   apart,          // N G C/G and the image
   shuffled        // N C/G G and the image
 };
@@ -35,7 +37,7 @@ struct NetValue {
   NodeId id = 0;
   Form form = Form::plain;
   std::size_t rank = 4;     // of the model's dimensions; of apart and shuffled, before that
-  std::int64_t groups = 1;  // of apart and shuffled
+  std::int64_t groups = 1;  // of grouped, apart and shuffled
   Dims pad_begin = {}, pad_end = {};  // zeros around the image that no layer has added; or empty
 };
 
@@ -143,9 +145,29 @@ class Call {
 
 using Rule = void (*)(Call&);
 using Rules = std::unordered_map<std::string, Rule>;
-void add_layer_rules(Rules&);      // operators.cpp
-void add_reshaping_rules(Rules&);  // reshaping.cpp
+void add_layer_rules(Rules&);       // operators.cpp
+void add_pooling_rules(Rules&);     // pooling.cpp
+void add_activation_rules(Rules&);  // activations.cpp
+void add_reshaping_rules(Rules&);   // reshaping.cpp
 const Rules& translation_rules();
+
+// The last axes of an image as the net has them: those in front are 1 or 0.
+struct Axes {
+  std::int64_t d, h, w;
+
+  Axes(const Dims& sizes, std::int64_t otherwise) : d(otherwise), h(otherwise), w(otherwise) {
+    const std::array<std::int64_t*, 3> all{&d, &h, &w};
+    for (std::size_t i = 0; i < sizes.size() && i < 3; ++i) *all[3 - sizes.size() + i] = sizes[i];
+  }
+  PerAxis plane() const { return {h, w}; }
+};
+
+// The window over an image around which zeros are still to come (NetValue), as part of the window's
+// padding. Throws Lacking where it takes less than nothing.
+Window window_with_padding(const Call&, const NetValue&, const Dims& kernel);
+
+// factor * x + shift in every channel, as a layer of the node.
+NetValue affine(Call&, const NetValue& x, double factor, double shift);
 
 // A number or one a channel, of a constant beside an image, broadcast as ONNX does.
 bool is_per_channel(const Call&, const NetValue&, const Constant&);

@@ -1,6 +1,7 @@
 #include "nets/onnx/written_out.h"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "nets/onnx/attributes.h"
@@ -11,11 +12,6 @@ namespace {
 
 bool is(const Node* node, const char* op) {
   return node && node->op_type() == op && is_standard(*node) && node->output_size() == 1;
-}
-
-float real(const Node& node, const char* name, float otherwise) {
-  const onnx::AttributeProto* const a = attribute(node, name);
-  return a ? a->f() : otherwise;
 }
 
 class Finder {
@@ -29,11 +25,13 @@ class Finder {
   WrittenOutActivations find() {
     for (const Node& node : graph_.node()) {
       if (is(&node, "Sigmoid") && node.input_size() == 1)
-        times_its_input(node, ActivationKind::silu);
+        times_its_input(&node, Activation{ActivationKind::silu}, node.input(0), {&node});
+      if (is(&node, "Softplus") && node.input_size() == 1 && is(next(&node), "Tanh"))
+        times_its_input(next(&node), LayerActivation{LayerActivation::Kind::mish}, node.input(0),
+                        {&node, next(&node)});
       if (is(&node, "HardSigmoid") && node.input_size() == 1 &&
-          is_about(double(real(node, "alpha", 0.2F)), 1. / 6) &&
-          is_about(double(real(node, "beta", 0.5F)), 0.5))
-        times_its_input(node, ActivationKind::hardswish);
+          is_about(real(node, "alpha", 0.2), 1. / 6) && is_about(real(node, "beta", 0.5), 0.5))
+        times_its_input(&node, Activation{ActivationKind::hardswish}, node.input(0), {&node});
       if (is(&node, "Clip")) by_relu6(node);
       if (is(&node, "Erf") && node.input_size() == 1) gelu(node);
     }
@@ -75,16 +73,19 @@ class Finder {
     return {};
   }
 
-  void add(const Node* last, ActivationKind kind, const std::string& input,
-           std::initializer_list<const Node*> inner) {
-    found_.last[last] = {kind, input};
+  using Inner = std::initializer_list<const Node*>;
+  void add(const Node* last, const Layer& layer, const std::string& input, Inner inner) {
+    found_.last[last] = {layer, input};
     found_.inner.insert(inner.begin(), inner.end());
   }
+  void add(const Node* last, ActivationKind kind, const std::string& input, Inner inner) {
+    add(last, Layer(Activation{kind}), input, inner);
+  }
 
-  void times_its_input(const Node& gate, ActivationKind kind) {
-    const Node* const product = next(&gate);
-    if (is(product, "Mul") && beside(product, gate.output(0)) == gate.input(0))
-      add(product, kind, gate.input(0), {&gate});
+  // x times what the nodes, of which `gate` is the last, compute of x.
+  void times_its_input(const Node* gate, const Layer& layer, const std::string& x, Inner nodes) {
+    const Node* const product = next(gate);
+    if (is(product, "Mul") && beside(product, gate->output(0)) == x) add(product, layer, x, nodes);
   }
 
   // relu6(x + 3) / 6, which may be times x before or after the division.
@@ -152,18 +153,24 @@ bool is_about(std::optional<double> value, double expected) {
   return value && std::abs(*value - expected) <= 1e-4 * std::abs(expected);
 }
 
-bool clips_to(const Values& values, const Node& clip, double least, std::optional<double> most) {
+std::optional<std::pair<double, double>> clip_bounds(const Values& values, const Node& clip) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
   // Attributes in older opsets, inputs since.
-  const auto bound = [&](const char* name, int input) -> std::optional<double> {
+  const auto bound = [&](const char* name, int input, double none) -> std::optional<double> {
     if (const onnx::AttributeProto* const a = attribute(clip, name)) return a->f();
     if (input < clip.input_size() && !clip.input(input).empty())
-      return scalar(values, clip.input(input)).value_or(std::nan(""));
-    return {};
+      return scalar(values, clip.input(input));
+    return none;
   };
-  const std::optional<double> low = bound("min", 1);
-  std::optional<double> high = bound("max", 2);
-  if (high && *high > 1e38) high.reset();
-  return low == least && high == most;
+  std::optional<double> low = bound("min", 1, -infinity), high = bound("max", 2, infinity);
+  if (!low || !high) return {};
+  if (*low < -1e38) low = -infinity;  // defaults of older opsets
+  if (*high > 1e38) high = infinity;
+  return std::pair(*low, *high);
+}
+
+bool clips_to(const Values& values, const Node& clip, double least, double most) {
+  return clip_bounds(values, clip) == std::pair(least, most);
 }
 
 WrittenOutActivations find_written_out(const onnx::GraphProto& graph, const Values& values,

@@ -1,4 +1,4 @@
-// Activations that exporters write as several nodes: SiLU, hard swish, hard sigmoid and GELU.
+// Activations that exporters write as several nodes: SiLU, Mish, hard swish, hard sigmoid and GELU.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -8,9 +8,10 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "conv/types/activation.h"
+#include "nets/graph.h"
 #include "nets/onnx/shapes.h"
 
 namespace convlab::nets::onnx_reader {
@@ -21,7 +22,7 @@ using Node = onnx::NodeProto;
 using Readers = std::unordered_map<std::string, std::vector<const Node*>>;
 
 struct WrittenOut {
-  ActivationKind kind = ActivationKind::relu;
+  Layer layer = Activation{};
   std::string input;
 };
 struct WrittenOutActivations {
@@ -33,7 +34,8 @@ WrittenOutActivations find_written_out(const onnx::GraphProto&, const Values&, c
 // The only element of a value that has one.
 std::optional<double> scalar(const Values&, const std::string& name);
 bool is_about(std::optional<double> value, double expected);  // to four digits
-// Whether a Clip has these bounds; nullopt: none above.
-bool clips_to(const Values&, const Node& clip, double least, std::optional<double> most);
+// A Clip's bounds, infinite where it has none; nullopt where the model computes one.
+std::optional<std::pair<double, double>> clip_bounds(const Values&, const Node& clip);
+bool clips_to(const Values&, const Node& clip, double least, double most);
 
 }  // namespace convlab::nets::onnx_reader

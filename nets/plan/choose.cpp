@@ -344,8 +344,7 @@ class Planner {
     constexpr Layouts plain{Layout::nchw, Layout::nchw};
     if (std::holds_alternative<Input>(layer))
       return {{options_.input_layout, options_.input_layout}};
-    if (std::holds_alternative<Linear>(layer) || std::holds_alternative<Recurrent>(layer))
-      return {plain};
+    if (needs_nchw(layer)) return {plain};
     // For single pixels all layouts are equal except for padding.
     const auto is_pixel = [&](NodeId id) { return graph_.nodes()[id].shape.pixels() == 1; };
     if (is_pixel(step.node) && is_pixel(step.inputs[0])) return {plain};

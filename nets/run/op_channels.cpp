@@ -1,5 +1,5 @@
-// Layers over channels and sizes of images: layer norm, scaled, sliced and shuffled channels, and
-// resizing.
+// Layers over channels and sizes of images: layer norm, PReLU, scaled, sliced and shuffled
+// channels, and resizing.
 #include "nets/run/op.h"
 
 namespace convlab::nets {
@@ -79,6 +79,27 @@ class ChannelScaleOp : public ChannelParametersOp {
   std::size_t scale_ = 0;
 };
 
+class PReluOp : public ChannelParametersOp {
+ public:
+  explicit PReluOp(OpContext context) : ChannelParametersOp(std::move(context)) {
+    slope_ = context_.parameters.add(
+        name_of(context_) + ".weight", {context_.y.c},
+        {.kind = Initial::Kind::constant, .value = context_.layer<PRelu>().initial});
+    needs_.y_over = 0;
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().prelu_forward(context_.dtype, context_.y, at_.x[0], parameter(slope_).value, at_.y,
+                        stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    ops().prelu_backward(context_.dtype, context_.y, at_.x[0], at_.dy, parameter(slope_).value,
+                         dx(), parameter(slope_).gradient, at_.backward_workspace, stream);
+  }
+
+ private:
+  std::size_t slope_ = 0;
+};
+
 class SliceOp : public WritingOp {
  public:
   using WritingOp::WritingOp;
@@ -134,6 +155,9 @@ std::unique_ptr<Op> make_layer_norm_op(OpContext context) {
 }
 std::unique_ptr<Op> make_channel_scale_op(OpContext context) {
   return std::make_unique<ChannelScaleOp>(std::move(context));
+}
+std::unique_ptr<Op> make_prelu_op(OpContext context) {
+  return std::make_unique<PReluOp>(std::move(context));
 }
 std::unique_ptr<Op> make_slice_op(OpContext context) {
   return std::make_unique<SliceOp>(std::move(context));

@@ -58,14 +58,17 @@ PoolDesc pool_of(const OpContext& context) {
   desc.kind = pool.kind == Pool::Kind::max ? PoolKind::max : PoolKind::average;
   desc.x = context.x[0];
   desc.y = context.y;
-  desc.window_h = desc.window_w = pool.kernel;
-  desc.stride_h = desc.stride_w = pool.stride;
-  desc.pad_h = desc.pad_w = pool.pad;
+  desc.window_h = pool.kernel.h, desc.window_w = pool.kernel.w;
+  desc.stride_h = pool.stride.h, desc.stride_w = pool.stride.w;
+  desc.pad_h = pool.pad.h, desc.pad_w = pool.pad.w;
+  desc.pad_end_h = pool.end().h, desc.pad_end_w = pool.end().w;
+  desc.count_padding = pool.count_padding;
   desc.x_depth = context.graph.nodes()[context.step.inputs[0]].shape.d;
   desc.y_depth = context.graph.nodes()[context.step.node].shape.d;
   desc.window_d = pool.depth.kernel;
   desc.stride_d = pool.depth.stride;
   desc.pad_d = pool.depth.pad;
+  desc.pad_end_d = pool.depth.end();
   return desc;
 }
 
@@ -262,6 +265,21 @@ class ActivationOp : public ElementwiseOp {
   ActivationKind kind_;
 };
 
+class LayerActivationOp : public ElementwiseOp {
+ public:
+  explicit LayerActivationOp(OpContext context) : ElementwiseOp(std::move(context)) {
+    needs_.backward_reads_x = wants_dx();
+  }
+  void forward(std::uint64_t, Stream& stream) override {
+    ops().activation_forward(context_.dtype, context_.layer<LayerActivation>(), context_.y,
+                             at_.x[0], at_.y, stream);
+  }
+  void backward_data(std::uint64_t, Stream& stream) override {
+    ops().activation_backward(context_.dtype, context_.layer<LayerActivation>(), context_.y,
+                              at_.x[0], at_.dy, at_.dx[0], stream);
+  }
+};
+
 // In training only; backward repeats forward's draws.
 class DropoutOp : public ElementwiseOp {
  public:
@@ -408,6 +426,21 @@ struct Maker {
   std::unique_ptr<Op> operator()(const LocalResponseNorm&) { return in_one_layout<LrnOp>("lrn"); }
   std::unique_ptr<Op> operator()(const Activation&) {
     return in_one_layout<ActivationOp>("an activation");
+  }
+  std::unique_ptr<Op> operator()(const LayerActivation&) {
+    return in_one_layout<LayerActivationOp>("an activation");
+  }
+  std::unique_ptr<Op> operator()(const PRelu&) {
+    require_layouts(context, "an activation");
+    return make_prelu_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const GroupNorm&) {
+    require_nchw("group norm");
+    return make_group_norm_op(std::move(context));
+  }
+  std::unique_ptr<Op> operator()(const PixelShuffle&) {
+    require_nchw("a pixel shuffle");
+    return make_pixel_shuffle_op(std::move(context));
   }
   std::unique_ptr<Op> operator()(const Dropout&) { return in_one_layout<DropoutOp>("dropout"); }
   std::unique_ptr<Op> operator()(const Gate&) { return in_one_layout<GateOp>("a gate"); }

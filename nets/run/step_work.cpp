@@ -89,6 +89,14 @@ class Work {
     move(x_, y_);
     if (backward_) move(2 * y_, x_);
   }
+  void add(const LayerActivation&) {
+    move(x_, y_);
+    if (backward_) move(2 * y_, x_);
+  }
+  void add(const PRelu&) {
+    move(x_, y_);
+    if (training_) move(x_ + y_, x_);
+  }
   void add(const Dropout&) {
     move(x_, y_);
     if (backward_) move(y_, x_);
@@ -107,6 +115,18 @@ class Work {
   void add(const LayerNorm&) {
     move(x_, y_);
     if (training_) move(x_ + y_, x_);
+  }
+  // Statistics, then scales and shifts in place; the backward pass normalises again.
+  void add(const GroupNorm&) {
+    move(x_, y_);
+    move(y_, y_);
+    if (training_) move(3 * x_ + 2 * y_, 3 * x_);
+  }
+  // Rows of all channels of a block, then pixels within rows.
+  void add(const PixelShuffle&) {
+    move(x_, y_);
+    move(y_, y_, transposing);
+    if (backward_) move(y_ + x_, y_ + x_, transposing);
   }
   void add(const ChannelScale&) {
     move(x_, y_);

@@ -45,6 +45,18 @@ TEST(Graph, InfersShapes) {
                                       .dilation = {2, 1},
                                       .groups = 2}),
             (Shape{2, 6, 22, 22}));
+  // SAME with stride 2, and causal.
+  EXPECT_EQ(shape_of(x, Conv{.filters = 6, .kernel = 3, .stride = 2, .pad_end = {{1, 0}}}),
+            (Shape{2, 6, 5, 3}));
+  EXPECT_EQ(shape_of(x, Conv{.filters = 6, .kernel = 3, .pad = {2, 1}, .pad_end = {{0, 1}}}),
+            (Shape{2, 6, 10, 7}));
+  EXPECT_EQ(shape_of(x, ConvTranspose{.filters = 6, .kernel = 3, .stride = 2, .pad_end = 1}),
+            (Shape{2, 6, 20, 14}));
+  EXPECT_EQ(shape_of(x, Pool{.kernel = {3, 2}, .stride = {2, 1}, .pad_end = {{1, 0}}}),
+            (Shape{2, 8, 5, 6}));
+  EXPECT_EQ(shape_of(x, Pool{.kernel = {1, 3}, .stride = {1, 2}, .pad = {0, 1}}),
+            (Shape{2, 8, 10, 4}));
+  EXPECT_EQ(shape_of(x, PixelShuffle{2}), (Shape{2, 2, 20, 14}));
   EXPECT_EQ(shape_of(x, Slice{3, 5}), (Shape{2, 5, 10, 7}));
   EXPECT_EQ(shape_of(x, Resize{ResizeKind::bilinear, 3, 20}), (Shape{2, 8, 3, 20}));
   EXPECT_EQ(shape_of(x, Linear{11}), (Shape{2, 11, 1, 1}));
@@ -52,7 +64,8 @@ TEST(Graph, InfersShapes) {
   EXPECT_EQ(shape_of(x, PadChannels{12}), (Shape{2, 12, 10, 7}));
   for (const Layer& layer :
        {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{}),
-        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4})})
+        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4}),
+        Layer(LayerActivation{}), Layer(PRelu{}), Layer(GroupNorm{4})})
     EXPECT_EQ(shape_of(x, layer), x);
 }
 
@@ -84,8 +97,19 @@ TEST(Graph, InfersShapesWithDepth) {
   EXPECT_EQ(shape_of(x, GlobalAvgPool{}), (Shape{2, 8, 1, 1}));
   for (const Layer& layer :
        {Layer(BatchNorm{}), Layer(LocalResponseNorm{}), Layer(Activation{}), Layer(Dropout{}),
-        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4})})
+        Layer(LayerNorm{}), Layer(ChannelScale{}), Layer(ChannelShuffle{4}),
+        Layer(LayerActivation{}), Layer(PRelu{}), Layer(GroupNorm{4})})
     EXPECT_EQ(shape_of(x, layer), x);
+
+  EXPECT_EQ(
+      shape_of(x, Conv{.filters = 5, .depth = DepthWindow{.kernel = 3, .pad = 2, .pad_end = 0}}),
+      (Shape{2, 5, 10, 7, 5}));
+  EXPECT_EQ(
+      shape_of(x, ConvTranspose{.filters = 3,
+                                .depth = DepthWindow{.kernel = 3, .stride = 2, .pad_end = 1}}),
+      (Shape{2, 3, 10, 7, 10}));
+  EXPECT_EQ(shape_of(x, Pool{.depth = {.kernel = 2, .stride = 1, .pad_end = 1}}),
+            (Shape{2, 8, 5, 3, 5}));
 
   EXPECT_EQ(refusal(x, Resize{ResizeKind::bilinear, 3, 20}),
             "net net, layer layer: resizing needs depth 1, has 5");
@@ -166,6 +190,14 @@ TEST(Graph, SaysWhichLayerDoesNotFit) {
             "net net, layer layer: window 6 does not fit into 5 with padding 0");
   EXPECT_EQ(refusal(x, Pool{.kernel = 2, .pad = 2}),
             "net net, layer layer: window 2 with stride 2 and padding 2 makes no sense");
+  EXPECT_EQ(refusal(x, Pool{.kernel = 2, .pad_end = 2}),
+            "net net, layer layer: window 2 with stride 2 and padding 0 and 2 makes no sense");
+  EXPECT_EQ(refusal(x, LayerActivation{LayerActivation::Kind::clip, 1, 0}),
+            "net net, layer layer: clip: 1 is not at most 0");
+  EXPECT_EQ(refusal(x, PixelShuffle{2}),
+            "net net, layer layer: cannot spread 6 channels over 2x2 pixels");
+  EXPECT_NE(refusal(x, GroupNorm{.groups = 4}).find("6 channels do not divide into 4 groups"),
+            std::string::npos);
   EXPECT_EQ(refusal(x, PadChannels{5}), "net net, layer layer: cannot pad 6 channels to 5");
   EXPECT_EQ(refusal(x, Linear{0}), "net net, layer layer: its output would be 1x0x1x1");
   EXPECT_EQ(refusal(x, Input{x}), "net net, layer layer: takes no input, has 1");
@@ -210,6 +242,16 @@ TEST(Graph, RefusesNumbersThatMakeNoSense) {
                              Layer(BatchNorm{.momentum = 2}),
                              Layer(BatchNorm{.momentum = nan}),
                              Layer(Pool{.kernel = huge, .pad = huge}),
+                             Layer(Pool{.pad_end = huge}),
+                             Layer(Conv{.filters = 1, .pad_end = huge}),
+                             Layer(Conv{.filters = 1, .pad_end = -1}),
+                             Layer(ConvTranspose{.filters = 1, .pad_end = -1}),
+                             Layer(LayerActivation{LayerActivation::Kind::elu, nan}),
+                             Layer(PRelu{.initial = nan}),
+                             Layer(GroupNorm{.groups = 0}),
+                             Layer(GroupNorm{.epsilon = nan}),
+                             Layer(PixelShuffle{0}),
+                             Layer(PixelShuffle{huge}),
                              Layer(Linear{.outputs = huge}),
                              Layer(ConvTranspose{.filters = 1, .stride = 0}),
                              Layer(ConvTranspose{.filters = 1, .kernel = huge}),

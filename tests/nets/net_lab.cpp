@@ -202,6 +202,47 @@ Graph volumes(std::int64_t batch) {
   return net;
 }
 
+// As exporters of other frameworks write them: padding that differs between sides, means that leave
+// it out or round up beyond it, windows that are no squares, and activations with numbers.
+Graph windows(std::int64_t batch) {
+  using Kind = LayerActivation::Kind;
+  Graph net("windows");
+  input(net, {batch, 3, 9, 8})
+      .conv("same", {.filters = 8, .kernel = 3, .stride = {1, 2}, .pad_end = {{2, 1}}})
+      .apply("leaky", LayerActivation{Kind::leaky_relu, 0.2})
+      .apply("mean", Pool{.kind = Pool::Kind::average,
+                          .kernel = {3, 2},
+                          .stride = {2, 1},
+                          .pad = {1, 0},
+                          .count_padding = false,
+                          .pad_end = {{0, 1}}})
+      .conv("causal", {.filters = 8, .kernel = {2, 3}, .pad = {0, 2}, .bias = false, .pad_end = 0})
+      .batch_norm("bn")
+      .apply("prelu", PRelu{})
+      .conv_transpose("up", {.filters = 8, .kernel = 3, .stride = 2, .pad_end = {{1, 2}}})
+      .apply("elu", LayerActivation{Kind::elu, 0.7})
+      .conv("depthwise",
+            {.filters = 8, .kernel = 3, .pad = {0, 2}, .groups = 8, .bias = false, .pad_end = 1})
+      .batch_norm("depthwise.bn")
+      .activation("relu6", ActivationKind::relu6)
+      .conv("pointwise", {.filters = 10})
+      .apply("clip", LayerActivation{Kind::clip, -0.5, 1})
+      .apply("round", Pool{.kind = Pool::Kind::average,
+                           .kernel = {2, 3},
+                           .stride = 2,
+                           .pad = {0, 1},
+                           .ceil_mode = true})
+      .apply("mish", LayerActivation{Kind::mish})
+      .apply("max", Pool{.kernel = {2, 1}, .stride = 1, .pad_end = {{1, 0}}})
+      .apply("softplus", LayerActivation{Kind::softplus})
+      .conv("expand", {.filters = 12})
+      .apply("groups", GroupNorm{.groups = 3, .epsilon = 1e-2})
+      .apply("spread", PixelShuffle{2})
+      .apply("instances", GroupNorm{.groups = 3, .epsilon = 1e-3})
+      .linear("fc", 4);
+  return net;
+}
+
 // Begins with layers without parameters, and with a batch norm whose input needs no gradient.
 Graph normalised_input(std::int64_t batch) {
   Graph net("normalised_input");
@@ -244,7 +285,7 @@ const std::vector<SmallNet>& small_nets() {
       {"plain", plain},         {"residual", residual},   {"shortcuts", shortcuts},
       {"branches", branches},   {"old_style", old_style}, {"normalised_input", normalised_input},
       {"recurrent", recurrent}, {"mobile", mobile},       {"decoder", decoder},
-      {"volumes", volumes}};
+      {"volumes", volumes},     {"windows", windows}};
   return nets;
 }
 
@@ -308,9 +349,7 @@ NetPlan uniform_plan(const Graph& graph, Mode mode, DType dtype, const std::stri
     StepPlan s;
     s.layer = node.name;
     s.x_layout = s.y_layout = layout;
-    if (std::holds_alternative<Input>(node.layer) || std::holds_alternative<Linear>(node.layer) ||
-        std::holds_alternative<Recurrent>(node.layer))
-      s.x_layout = s.y_layout = Layout::nchw;
+    if (needs_nchw(node.layer)) s.x_layout = s.y_layout = Layout::nchw;
     if (std::holds_alternative<Recurrent>(node.layer)) {
       RecurrentProblem problem = graph.recurrent_problem(node);
       problem.dtype = dtype;

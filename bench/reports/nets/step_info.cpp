@@ -22,12 +22,16 @@ struct KindOf {
   const char* operator()(const BatchNorm&) const { return "batch norm"; }
   const char* operator()(const LocalResponseNorm&) const { return "response norm"; }
   const char* operator()(const Activation&) const { return "activation"; }
+  const char* operator()(const LayerActivation&) const { return "activation"; }
+  const char* operator()(const PRelu&) const { return "activation"; }
   const char* operator()(const Dropout&) const { return "dropout"; }
   const char* operator()(const Gate&) const { return "gate"; }
   const char* operator()(const PadChannels&) const { return "padding"; }
   const char* operator()(const Recurrent&) const { return "recurrent"; }
   const char* operator()(const ConvTranspose&) const { return "transposed convolution"; }
   const char* operator()(const LayerNorm&) const { return "layer norm"; }
+  const char* operator()(const GroupNorm&) const { return "group norm"; }
+  const char* operator()(const PixelShuffle&) const { return "shuffle"; }
   const char* operator()(const ChannelScale&) const { return "scaling"; }
   const char* operator()(const Slice&) const { return "slice"; }
   const char* operator()(const ChannelShuffle&) const { return "shuffle"; }
@@ -101,9 +105,12 @@ class Describer {
                         std::holds_alternative<Recurrent>(node.layer);
     // Derivatives need the layer's value or its input (activations, normalizations, gates) again.
     const bool reads_value = std::holds_alternative<Activation>(node.layer) ||
+                             std::holds_alternative<LayerActivation>(node.layer) ||
+                             std::holds_alternative<PRelu>(node.layer) ||
                              std::holds_alternative<Gate>(node.layer) ||
                              std::holds_alternative<BatchNorm>(node.layer) ||
                              std::holds_alternative<LayerNorm>(node.layer) ||
+                             std::holds_alternative<GroupNorm>(node.layer) ||
                              std::holds_alternative<ChannelScale>(node.layer) ||
                              std::holds_alternative<LocalResponseNorm>(node.layer);
     at(info, Phase::forward).bytes = x + w + y;

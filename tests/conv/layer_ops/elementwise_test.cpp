@@ -148,6 +148,127 @@ TEST_F(Elementwise, ActivationsHaveTheirGradientFarOut) {
   });
 }
 
+struct NumberedFunction {
+  LayerActivation activation;
+  double (*f)(double);
+  double slopes[2];  // far to the left and to the right
+};
+const NumberedFunction numbered[] = {
+    {{LayerActivation::Kind::leaky_relu, 0.125},
+     [](double x) { return x > 0 ? x : x / 8; },
+     {0.125, 1}},
+    {{LayerActivation::Kind::leaky_relu, -2}, [](double x) { return x > 0 ? x : -2 * x; }, {-2, 1}},
+    {{LayerActivation::Kind::elu, 1.5},
+     [](double x) { return x > 0 ? x : 1.5 * std::expm1(x); },
+     {0, 1}},
+    {{LayerActivation::Kind::clip, -0.5, 2},
+     [](double x) { return std::min(std::max(x, -0.5), 2.); },
+     {0, 0}},
+    {{LayerActivation::Kind::clip, 1, std::numeric_limits<double>::infinity()},
+     [](double x) { return std::max(x, 1.); },
+     {0, 1}},
+    {{LayerActivation::Kind::softplus},
+     [](double x) { return std::max(x, 0.) + std::log1p(std::exp(-std::abs(x))); },
+     {0, 1}},
+    {{LayerActivation::Kind::mish},
+     [](double x) { return x < -1e3 ? 0 : x * std::tanh(std::log1p(std::exp(std::min(x, 40.)))); },
+     {0, 1}}};
+
+Values activate(const LayerLab& lab, const LayerActivation& activation, const TensorDesc& desc,
+                const Values& values) {
+  auto x = lab.tensor(desc, values), y = lab.tensor(desc);
+  lab.ops().activation_forward(lab.dtype(), activation, desc, x.data(), y.data(), lab.stream());
+  lab.ops().activation_forward(lab.dtype(), activation, desc, x.data(), x.data(), lab.stream());
+  const Values result = y.values(), in_place = x.values();
+  for (std::size_t i = 0; i < result.size(); ++i)
+    EXPECT_TRUE(result[i] == in_place[i] || std::isnan(result[i])) << i;
+  return result;
+}
+
+Values activation_gradient(const LayerLab& lab, const LayerActivation& activation,
+                           const TensorDesc& desc, const Values& x, const Values& dy) {
+  auto value = lab.tensor(desc, x), incoming = lab.tensor(desc, dy), dx = lab.tensor(desc);
+  lab.ops().activation_backward(lab.dtype(), activation, desc, value.data(), incoming.data(),
+                                dx.data(), lab.stream());
+  lab.ops().activation_backward(lab.dtype(), activation, desc, value.data(), incoming.data(),
+                                incoming.data(), lab.stream());
+  const Values result = dx.values(), in_place = incoming.values();
+  for (std::size_t i = 0; i < result.size(); ++i)
+    EXPECT_TRUE(result[i] == in_place[i] || std::isnan(result[i])) << i;
+  return result;
+}
+
+TEST_F(Elementwise, ActivatesByNumbers) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab))
+      for (const auto& [activation, f, slopes] : numbered) {
+        Values x = random_values(count(desc), 1);
+        for (double& v : x) v *= 4;
+        Values expected = x;
+        for (double& v : expected) v = f(v);
+        expect_near(activate(lab, activation, desc, x), expected, lab.tolerance());
+      }
+  });
+}
+
+TEST_F(Elementwise, ActivatesByNumbersWhatIsFarOut) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Values x{-infinity, -1e30, -800, -100, -12.5, -5,  -2,   -1e-7,    0,
+                 1e-7,      2,     5,    12.5, 100,   800, 1e30, infinity, std::nan("")};
+  for_each_setting([&](const LayerLab& lab) {
+    const TensorDesc desc = lab.desc(1, std::int64_t(x.size()), 1, 1);
+    for (const auto& [activation, f, slopes] : numbered) {
+      const Values y = activate(lab, activation, desc, x);
+      const Values slope = activation_gradient(lab, activation, desc, x, Values(x.size(), 2.));
+      EXPECT_TRUE(std::isnan(y.back()));
+      for (std::size_t i = 0; i + 1 < x.size(); ++i) {
+        const double expected = f(x[i]);
+        if (std::isinf(expected))
+          EXPECT_EQ(y[i], expected);
+        else
+          EXPECT_NEAR(y[i], expected, std::abs(expected) * 3e-6 + 1e-37) << x[i];
+        if (std::abs(x[i]) < 800) continue;
+        EXPECT_NEAR(slope[i], 2 * slopes[x[i] > 0], 1e-30)
+            << to_string(activation.kind) << " at " << x[i];
+      }
+    }
+  });
+}
+
+TEST_F(Elementwise, ActivationsByNumbersHaveTheirGradient) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const TensorDesc& desc : descs(lab))
+      for (const NumberedFunction& function : numbered) {
+        const LayerActivation& activation = function.activation;
+        const Values dy = random_values(count(desc), 2);
+        Values input = random_values(count(desc), 1);
+        for (double& v : input) v *= 4;
+        expect_backward(
+            lab, input, dy,
+            [&](const LayerLab& l, const Values& x) { return activate(l, activation, desc, x); },
+            [&](const LayerLab& l, const Values& x) {
+              return activation_gradient(l, activation, desc, x, dy);
+            });
+      }
+  });
+}
+
+TEST_F(Elementwise, RefusesNumbersThatMakeNoSense) {
+  using Kind = LayerActivation::Kind;
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  for (const LayerActivation& wrong :
+       std::initializer_list<LayerActivation>{{Kind::leaky_relu, nan},
+                                              {Kind::elu, infinity},
+                                              {Kind::clip, 1, 0},
+                                              {Kind::clip, nan, 1}})
+    EXPECT_THROW(validate(wrong), InputError) << to_string(wrong.kind);
+  EXPECT_NO_THROW(validate(LayerActivation{Kind::clip, -infinity, 1}));
+  const LayerLab lab;
+  EXPECT_THROW(lab.ops().activation_forward(DType::bf16, LayerActivation{}, lab.desc(1, 1, 1, 1),
+                                            nullptr, nullptr, lab.stream()),
+               InputError);
+}
+
 // A channel of a plane; blocks of lanes, and planes of several pieces.
 std::vector<TensorDesc> gated(const LayerLab& lab) {
   return {lab.desc(2, 3, 4, 5), lab.desc(3, 8, 1, 1), lab.desc(2, 21, 31, 17),

@@ -8,6 +8,7 @@ namespace {
 
 class LayerNorm : public LayerTest {};
 class ScaledChannels : public LayerTest {};
+class PReluOps : public LayerTest {};
 
 // Fewer channels than a vector and more; runs of pixels that end within a vector; one pixel, one
 // channel; more runs than pieces.
@@ -173,6 +174,42 @@ TEST_F(ScaledChannels, AreMultipliedAndSoAreTheirGradients) {
         expect_near(y.values(), expected_y, lab.tolerance());
         expect_near(dx.values(), expected_dx, lab.tolerance());
         expect_near(dscale.values(), expected_dscale,
+                    lab.tolerance() * 10 * std::sqrt(double(t.n * t.h * t.w)));
+      }
+  });
+}
+
+TEST_F(PReluOps, ScaleWhatIsNotPositive) {
+  for_each_setting([](const LayerLab& lab) {
+    for (const Case& t : cases)
+      for (const bool in_place : {false, true}) {
+        const TensorDesc desc = desc_of(t, lab);
+        Values x = input(t);
+        x.front() = 0;  // has the slope of what lies left of it
+        const Values dy = random_values(std::ssize(x), 4), slope = scale_of(t);
+        auto from = lab.tensor(desc, x), to = lab.tensor(desc), factors = lab.array(slope);
+        auto& y = in_place ? from : to;
+        lab.ops().prelu_forward(lab.dtype(), desc, from.data(), factors.data(), y.data(),
+                                lab.stream());
+        auto values = lab.tensor(desc, x), gradient = lab.tensor(desc, dy),
+             other = lab.tensor(desc);
+        auto& dx = in_place ? gradient : other;
+        auto dslope = lab.array(t.c);
+        GuardedBuffer workspace = lab.workspace(desc);
+        lab.ops().prelu_backward(lab.dtype(), desc, values.data(), gradient.data(), factors.data(),
+                                 dx.data(), dslope.data(), workspace.span(), lab.stream());
+        EXPECT_TRUE(lab.intact(workspace));
+        Values expected_y, expected_dx, expected_dslope(std::size_t(t.c), 0.0);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const double factor = x[i] > 0 ? 1 : of_channel(slope, t, i);
+          expected_y.push_back(x[i] * factor);
+          expected_dx.push_back(dy[i] * factor);
+          if (x[i] <= 0)
+            expected_dslope[i / std::size_t(t.h * t.w) % std::size_t(t.c)] += x[i] * dy[i];
+        }
+        expect_near(y.values(), expected_y, lab.tolerance());
+        expect_near(dx.values(), expected_dx, lab.tolerance());
+        expect_near(dslope.values(), expected_dslope,
                     lab.tolerance() * 10 * std::sqrt(double(t.n * t.h * t.w)));
       }
   });

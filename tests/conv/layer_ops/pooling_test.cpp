@@ -146,6 +146,26 @@ TEST_F(Pooling, BackwardIsTheGradient) {
   });
 }
 
+// As PyTorch's with ceil_mode: what a window has beyond the padding does not count.
+TEST_F(Pooling, MeansCountPaddingAndNoMore) {
+  for_each_setting([](const LayerLab& lab) {
+    PoolDesc pool =
+        pool_of({2, 5, 5, 7, 3, 3, 2, 2, 0, 1, 2, 4, 5, 3, 2, 1, 3}, PoolKind::average, true, lab);
+    pool.pad_end_d = 1, pool.pad_end_h = 0, pool.pad_end_w = 1;
+    Values expected = expected_forward(pool, input(pool));
+    expect_near(forward(lab, pool, input(pool)).y, expected, lab.tolerance());
+    // The last window of 3 columns begins one before the end; none of its padding is counted now.
+    pool.pad_end_w = 0;
+    for (std::size_t i = 3; i < expected.size(); i += 4) expected[i] *= 3. / 2;
+    expect_near(forward(lab, pool, input(pool)).y, expected, lab.tolerance());
+    const Values dy = random_values(std::ssize(expected), 2);
+    expect_backward(
+        lab, input(pool), dy,
+        [&](const LayerLab& l, const Values& x) { return forward(l, pool, x).y; },
+        [&](const LayerLab& l, const Values& x) { return backward(l, pool, x, dy); });
+  });
+}
+
 TEST_F(Pooling, OfEqualsTheFirstTakesTheGradient) {
   for_each_setting([](const LayerLab& lab) {
     const PoolDesc pool = pool_of({1, 3, 4, 4, 3, 3, 1, 1, 1, 1, 4, 4}, PoolKind::max, true, lab);

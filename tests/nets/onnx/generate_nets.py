@@ -217,6 +217,95 @@ def types():
     onnx.save(model, f"{HERE}/types.onnx")
 
 
+def same():
+    """Padding and windows as TensorFlow's exporter writes them, and means that leave padding out."""
+    b = Builder()
+    x = b.add("Conv", ["x", b.weight(6, 3, 3, 3), b.weight(6)], "stem", auto_pad="SAME_UPPER",
+              strides=[2, 2])
+    x = b.add("Clip", [x, b.const(0.0), b.const(6.0)], "relu6")
+    x = b.add("Pad", [x, b.ints(0, 0, 0, 0, 0, 0, 1, 1)], "pad")
+    x = b.add("MaxPool", [x], "maximum", kernel_shape=[3, 3], strides=[2, 2])
+    x = b.add("AveragePool", [x], "upper", kernel_shape=[3, 2], strides=[2, 1],
+              auto_pad="SAME_UPPER")
+    x = b.add("Conv", [x, b.weight(6, 1, 3, 4)], "lower", auto_pad="SAME_LOWER", group=6)
+    x = b.add("ConvTranspose", [x, b.weight(6, 4, 3, 3)], "up", auto_pad="SAME_UPPER",
+              strides=[2, 2])
+    x = b.add("ConvTranspose", [x, b.weight(4, 4, 2, 4), b.weight(4)], "sides", strides=[2, 3],
+              pads=[1, 2, 0, 3], output_padding=[0, 1])
+    x = b.add("AveragePool", [x], "ceil", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 0],
+              ceil_mode=1)
+    x = b.add("Pad", [x, b.ints(0, 0, 1, 2, 0, 0, 0, 1)], "pad2")
+    x = b.add("AveragePool", [x], "padded", kernel_shape=[2, 3], strides=[1, 2])
+    x = b.add("MaxPool", [x], "tall", kernel_shape=[4, 1], strides=[1, 2], pads=[3, 0, 1, 0])
+    x = b.add("Conv", [x, b.weight(5, 4, 2, 3)], "causal", pads=[1, 4, 0, 0], dilations=[1, 2])
+    y = b.add("ReduceMax", [x], "global", axes=[2, 3])
+    x = b.add("Concat", [b.add("GlobalMaxPool", [x], "most"), y], "both", axis=1)
+    onnx.save(b.save("same", (2, 3, 23, 16), b.add("Conv", [x, b.weight(3, 10, 1, 1)], "fc")),
+              f"{HERE}/same.onnx")
+
+
+def slopes():
+    """Activations with numbers."""
+    b = Builder()
+    x = b.add("Conv", ["x", b.weight(6, 3, 3, 3), b.weight(6)], "stem")
+    x = b.add("LeakyRelu", [x], "leaky")
+    x = b.add("LeakyRelu", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv1")], "steep", alpha=0.3)
+    x = b.add("PRelu", [b.norm(x, 6, "norm"), b.positive(6, 1, 1)], "prelu")
+    x = b.add("PRelu", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv2"), b.const([0.4])], "one")
+    x = b.add("Elu", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv3")], "elu", alpha=1.5)
+    x = b.add("Selu", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv4")], "selu")
+    x = b.add("Clip", [x, b.const(-0.5), b.const(2.0)], "clip")
+    x = b.add("Clip", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv5"), b.const(0.1)], "least")
+    x = b.add("HardSigmoid", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv6")], "hard")
+    x = b.add("Softplus", [b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv7")], "softplus")
+    x = b.add("Conv", [x, b.weight(6, 6, 1, 1)], "conv8")
+    x = b.add("Mul", [x, b.add("Tanh", [b.add("Softplus", [x], "inner")], "tanh")], "mish")
+    x = b.add("Flatten", [b.add("GlobalAveragePool", [x], "mean")], "flat")
+    x = b.add("PRelu", [b.linear(x, 6, 5, "fc1"), b.positive(5)], "last")
+    onnx.save(b.save("slopes", (2, 3, 8, 8), b.linear(x, 5, 4, "fc2")), f"{HERE}/slopes.onnx")
+
+
+def groups():
+    """Norms of groups and of instances, and channels spread over pixels."""
+    b = Builder()
+    x = b.add("Conv", ["x", b.weight(12, 3, 3, 3), b.weight(12)], "stem")
+    x = b.add("InstanceNormalization", [x, b.positive(12), b.weight(12)], "instance", epsilon=1e-2)
+    x = b.add("DepthToSpace", [b.add("Relu", [x], "relu")], "depth", blocksize=2)
+    x = b.add("Conv", [x, b.weight(8, 3, 3, 3)], "conv", strides=[2, 2])
+    y = b.add("Reshape", [x, b.ints(0, 4, -1)], "grouped")
+    y = b.add("InstanceNormalization", [y, b.const([1, 1, 1, 1]), b.const([0, 0, 0, 0])], "norm")
+    y = b.add("Reshape", [y, b.add("Shape", [x], "shape")], "back")
+    y = b.add("Mul", [y, b.positive(8, 1, 1)], "scale")
+    x = b.add("Add", [y, b.weight(8, 1, 1)], "shift")
+    x = b.add("DepthToSpace", [x], "spread", blocksize=2, mode="CRD")
+    x = b.add("Flatten", [b.add("GlobalMaxPool", [x], "most")], "flat")
+    onnx.save(b.save("groups", (2, 3, 8, 9), b.linear(x, 2, 3, "fc")), f"{HERE}/groups.onnx")
+
+
+def deep():
+    """Windows of three dimensions, padded differently in front and behind."""
+    b = Builder()
+    x = b.add("Conv", ["x", b.weight(4, 2, 2, 3, 3)], "conv", auto_pad="SAME_UPPER",
+              strides=[1, 2, 2])
+    x = b.add("AveragePool", [x], "mean", kernel_shape=[2, 3, 2], strides=[1, 2, 1],
+              pads=[1, 1, 0, 0, 1, 1])
+    x = b.add("MaxPool", [x], "max", kernel_shape=[2, 2, 2], strides=[2, 1, 2],
+              auto_pad="SAME_LOWER")
+    x = b.add("ReduceMean", [x], "rows", axes=[2, 3, 4], keepdims=0)
+    onnx.save(b.save("deep", (2, 2, 4, 9, 8), b.linear(x, 4, 3, "fc")), f"{HERE}/deep.onnx")
+
+
+def line():
+    """One dimension, causal."""
+    b = Builder()
+    x = b.add("Conv", ["x", b.weight(5, 3, 3), b.weight(5)], "conv", pads=[4, 0], dilations=[2])
+    x = b.add("AveragePool", [x], "pairs", kernel_shape=[2], strides=[2], pads=[0, 1])
+    x = b.add("MaxPool", [x], "three", kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1)
+    x = b.add("ConvTranspose", [x, b.weight(5, 4, 4)], "up", pads=[0, 3], strides=[2])
+    x = b.add("Flatten", [b.add("GlobalMaxPool", [x], "most")], "flat")
+    onnx.save(b.save("line", (2, 3, 17), b.linear(x, 4, 3, "fc")), f"{HERE}/line.onnx")
+
+
 if __name__ == "__main__":
     residual()
     mobile()
@@ -225,3 +314,8 @@ if __name__ == "__main__":
     cube()
     row()
     types()
+    same()
+    slopes()
+    deep()
+    line()
+    groups()

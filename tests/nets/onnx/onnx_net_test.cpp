@@ -83,6 +83,11 @@ void set_int(onnx::NodeProto& node, const char* name, std::int64_t value) {
   a.set_i(value);
 }
 
+void set_first(onnx::NodeProto& node, const char* name, std::int64_t value) {
+  for (onnx::AttributeProto& a : *node.mutable_attribute())
+    if (a.name() == name) a.set_ints(0, value);
+}
+
 class OnnxNets : public testing::TestWithParam<const char*> {};
 
 TEST_P(OnnxNets, ComputeWhatOnnxRuntimeComputes) {
@@ -117,7 +122,7 @@ TEST_P(OnnxNets, ComputeWhatOnnxRuntimeComputes) {
 
 INSTANTIATE_TEST_SUITE_P(, OnnxNets,
                          testing::Values("residual", "mobile", "next", "shuffle", "cube", "row",
-                                         "types"),
+                                         "types", "same", "slopes", "deep", "line", "groups"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(OnnxNet, LayersAreNamedAsNodesAndFuseAsOnesOwn) {
@@ -155,17 +160,18 @@ TEST(OnnxNet, OneMessageListsWhatHasNoLayer) {
               decoded(model, {{}, 2});
             }),
             "m: no layer for: Einsum (1: lrn), com.example:MaxRoiPool (1: average)");
-  node_of(graph, "lrn").set_op_type("Softplus");  // keeps sizes, so that others are known
+  node_of(graph, "lrn").set_op_type("Softsign");  // keeps sizes, so that others are known
   node_of(graph, "average").set_op_type("AveragePool");
   node_of(graph, "average").set_domain("");
-  set_int(node_of(graph, "average"), "count_include_pad", 0);
+  onnx::AttributeProto& dilations = *node_of(graph, "average").add_attribute();
+  dilations.set_name("dilations");
+  dilations.add_ints(1), dilations.add_ints(2);
   set_int(node_of(graph, "ceil"), "ceil_mode", 0);
-  EXPECT_EQ(
-      error_of([&] {
-        decoded(model, {{}, 2});
-      }),
-      "m: no layer for: Softplus (1: lrn), AveragePool without count_include_pad (1: average), "
-      "Resize nearest, asymmetric, ceil (1: nearest)");
+  EXPECT_EQ(error_of([&] {
+              decoded(model, {{}, 2});
+            }),
+            "m: no layer for: Softsign (1: lrn), AveragePool with dilation (1: average), "
+            "Resize nearest, asymmetric, ceil (1: nearest)");
 }
 
 TEST(OnnxNet, RefusesWhatNetsComputeOtherwise) {
@@ -174,21 +180,31 @@ TEST(OnnxNet, RefusesWhatNetsComputeOtherwise) {
     std::function<void(onnx::GraphProto&)> change;
     std::string says;
   } cases[] = {
-      {"residual", [](auto& g) { node_of(g, "relu1").set_op_type("LeakyRelu"); },
-       "LeakyRelu (1: relu1)"},
-      {"residual",
-       [](auto& g) {
-         for (onnx::AttributeProto& a : *node_of(g, "conv1").mutable_attribute())
-           if (a.name() == "pads") a.set_ints(0, 0), a.set_ints(1, 0);
-       },
-       "Conv with padding that differs between sides (1: conv1)"},
+      {"residual", [](auto& g) { node_of(g, "relu1").set_op_type("Softsign"); },
+       "Softsign (1: relu1)"},
+      {"mobile", [](auto& g) { set_first(node_of(g, "depthwise"), "pads", -1); },
+       "Conv with padding of less than nothing (1: depthwise)"},
+      {"same", [](auto& g) { node_of(g, "relu6").set_op_type("Tanh"); },
+       "MaxPool of a padded image (1: maximum)"},
+      {"same", [](auto& g) { set_first(node_of(g, "upper"), "kernel_shape", 1); },
+       "AveragePool with auto_pad and windows that leave elements out (1: upper)"},
+      {"same", [](auto& g) { set_first(node_of(g, "up"), "strides", 4); },
+       "ConvTranspose with auto_pad and a filter smaller than its stride (1: up)"},
+      {"same", [](auto& g) { set_first(node_of(g, "maximum"), "kernel_shape", 1); },
+       "MaxPool with windows in the padding alone (1: maximum)"},
+      {"same", [](auto& g) { set_int(node_of(g, "padded"), "ceil_mode", 1); },
+       "AveragePool of a padded image, with ceil_mode (1: padded)"},
+      {"groups", [](auto& g) { weight_of(g, "norm").mutable_raw_data()->at(3) = '\x40'; },
+       "InstanceNormalization with a scale that is not one a channel (1: norm)"},
+      {"slopes",
+       [](auto& g) { weight_of(g, "prelu").set_dims(0, 1), weight_of(g, "prelu").set_dims(2, 6); },
+       "PRelu with a slope that is not one a channel (1: prelu)"},
       {"residual", [](auto& g) { set_int(node_of(g, "fc"), "transA", 1); }, "Gemm with transA"},
       {"residual", [](auto& g) { node_of(g, "fc").set_input(1, "flat"); },
        "Gemm with a matrix that the model computes (1: fc)"},
       {"residual", [](auto& g) { node_of(g, "sum").set_op_type("Mul"); }, "Mul of two images"},
-      {"mobile",
-       [](auto& g) { weight_of(g, "relu6", 2).set_raw_data(std::string("\0\0\0\x40", 4)); },
-       "Clip other than from 0 to 6 (1: relu6)"},
+      {"mobile", [](auto& g) { node_of(g, "relu6").set_input(2, "deviation"); },
+       "Clip with bounds that the model computes (1: relu6)"},
       {"next", [](auto& g) { set_int(node_of(g, "norm0"), "axis", 1); },
        "LayerNormalization over more than the channels (1: norm0)"},
       {"residual",
