@@ -1,5 +1,6 @@
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/cpu.h"
+#include "kernels_cpu/half/through_f32.h"
 #include "kernels_cpu/slices/slices.h"
 
 namespace convlab {
@@ -7,7 +8,8 @@ namespace convlab {
 void append_cpu_algos(AlgoRegistry& registry) {
   using cpu::Views;
   const auto append = [&](std::unique_ptr<ConvAlgo> algo, Views views) {
-    registry.append(std::make_unique<cpu::BySlices>(std::move(algo), views));
+    registry.append(
+        std::make_unique<cpu::ThroughF32>(std::make_unique<cpu::BySlices>(std::move(algo), views)));
   };
   append(cpu::make_direct(), Views::all);
   append(cpu::make_direct_first_layer(), Views::all);

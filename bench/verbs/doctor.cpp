@@ -22,6 +22,7 @@
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
+#include "kernels_cpu/half/units.h"
 #include "kernels_cuda/cuda.h"
 #include "nets/distributed/mpi/mpi.h"
 
@@ -88,6 +89,8 @@ void examine_cpu(const DeviceInfo& info, int threads, Findings& findings) {
                                : cpu::amx_support().usable ? "none in force: it takes avx512, and "
                                                              "CONVLAB_AMX unset"
                                                            : "none: " + cpu::amx_support().why_not);
+  findings.fact("bf16", cpu::bf16_text(info));
+  findings.fact("f16", cpu::f16_text(info));
   findings.fact("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", show_bytes(info.l1_bytes),
                                       show_bytes(info.l2_bytes), show_bytes(info.l3_bytes)));
   findings.fact("memory", show_bytes(info.memory_bytes));

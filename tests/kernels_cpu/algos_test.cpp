@@ -52,6 +52,9 @@ double max_error(const ConvAlgo& algo, const ConvProblem& p) {
   const bool is_f64 = p.dtype == DType::f64;
   const std::optional<ActivationKind> kind = p.epilogue.activation;
   const bool exact = !kind || *kind == ActivationKind::relu || *kind == ActivationKind::relu6;
+  // Half a unit in the last place of the result.
+  if (p.dtype == DType::f16) return 0x1p-11;
+  if (p.dtype == DType::bf16) return 0x1p-8;
   if (is_exact(algo)) return exact ? 0 : is_f64 ? 1e-14 : 1e-6;
   return is_f64 ? 1e-12 : 5e-5;
 }
@@ -102,7 +105,8 @@ void check_candidates(ConvProblem p, std::uint64_t seed, const std::string& isa,
           continue;
         }
         for (const Config& config : algo->configs(p, *device)) {
-          const double bound = max_error(*algo, p) * (is_exact(*algo) ? 1 : margin);
+          const bool sums_are_exact = is_exact(*algo) && size_of(p.dtype) > 2;
+          const double bound = max_error(*algo, p) * (sums_are_exact ? 1 : margin);
           const CheckResult verdict =
               check_candidate(*algo, p, config, reference, *device, *stream, bound);
           if (verdict.status == Status::refused) continue;  // its workspace is too large
@@ -139,6 +143,28 @@ TEST_P(EveryAlgo, AgreesWithTheReference) {
         p.dtype = dtype;
         check_candidates(p, 1, isa, ran);
       }
+  expect_all_purpose_ran(ran);
+}
+
+// In the order of the problems f16 and bf16 take turns, and so do the instruction sets with them.
+TEST_P(EveryAlgo, AgreesWithTheReferenceIn16Bits) {
+  ConvProblem p = test_problem(GetParam()).problem;
+  Count ran;
+  std::size_t turn = GetParam();
+  for (const std::string& isa : isas()) {
+    p.dtype = turn++ % 2 == 0 ? DType::bf16 : DType::f16;
+    for (const Pass pass : all_passes) {
+      p.pass = pass;
+      check_candidates(p, 1, isa, ran);
+    }
+  }
+  // What else can stand in the output, or be added to it.
+  p.accumulate = true;
+  check_candidates(p, 2, supported_isas().back(), ran);
+  p.accumulate = false;
+  p.pass = Pass::forward;
+  p.epilogue = {true, true, ActivationKind::relu};
+  check_candidates(p, 3, supported_isas().back(), ran);
   expect_all_purpose_ran(ran);
 }
 

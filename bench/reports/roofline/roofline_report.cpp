@@ -9,7 +9,7 @@
 #include "bench/reports/algo_marks.h"
 #include "bench/reports/gnuplot.h"
 #include "conv/text/counted.h"
-#include "conv/types/math_type.h"
+#include "conv/types/bf16_operands.h"
 
 namespace convlab {
 namespace {
@@ -86,11 +86,14 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
     most = std::max(most, intensity(*p) * 2);
     lowest = std::min(lowest, p->attained_gflops / 3);
   }
+  // A CPU computes the 16-bit types in f32. A card has peaks of its own for them.
+  const bool computed_in_f32 =
+      peak_of(roofs, panel.threads, panel.dtype) <= 0 && size_of(parse_dtype(panel.dtype)) == 2;
   // The matrix unit's as well where a point is of its products.
   std::vector<std::string> units{panel.dtype};
-  if (std::any_of(points.begin(), points.end(), [](const RooflinePoint* p) {
-        return multiplies_bf16(math_type(Config::parse(p->config)));
-      }))
+  if (computed_in_f32) units = {std::string(to_string(DType::f32))};
+  if (std::any_of(points.begin(), points.end(),
+                  [](const RooflinePoint* p) { return multiplies_bf16(Config::parse(p->config)); }))
     units.emplace_back(bf16_tiles);
   const auto peak_gflops = [&](const std::string& unit) {
     return peak_of(roofs, panel.threads, unit) / 1e9;

@@ -313,12 +313,41 @@ TEST_F(ProgramTest, UnknownAlgorithmsLeaveNoStore) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "tune.db"));
 }
 
+// winograd_grouped takes it, and no f64.
+constexpr const char* grouped = "g4mb1ic16ih6oc16oh6kh3ph1";
+
 TEST_F(ProgramTest, ATypeThatNothingTakesIsOneLine) {
   for (const char* verb : {"tune", "bench"}) {
-    const Ran ran = run({verb, tiny, "--dtype", "bf16", "--pass", "fwd"});
+    const Ran ran =
+        run({verb, grouped, "--algos", "winograd_grouped", "--dtype", "f64", "--pass", "fwd"});
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_EQ(lines(ran.err), 1) << ran.err;
-    EXPECT_TRUE(contains(ran.err, "expected f32 or f64")) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "expected f32 or f16 or bf16")) << ran.err;
+  }
+}
+
+TEST_F(ProgramTest, SixteenBitsAreATypeLikeOthers) {
+  for (const char* type : {"f16", "bf16"}) {
+    const Ran check = run({"check", tiny, "--dtype", type, "--format", "csv"});
+    EXPECT_EQ(check.exit_code, 0) << check.err;
+    EXPECT_FALSE(contains(check.out, "FAILED")) << check.out;
+    const Ran tune =
+        run({"tune", tiny, "--dtype", type, "--algos", "im2col,direct", "--format", "json"});
+    ASSERT_EQ(tune.exit_code, 0) << tune.err;
+    for (const json& layer : json::parse(tune.out)["layers"]) {
+      EXPECT_EQ(layer["dtype"], type);
+      // Results are rounded to 8 and 11 bits.
+      EXPECT_GT(layer["chosen"]["rel_error"], 1e-5) << layer;
+      EXPECT_LT(layer["chosen"]["rel_error"], 4e-3) << layer;
+    }
+    // The store has it: nothing is measured again.
+    const Ran explain = run({"explain", tiny, "--dtype", type, "--pass", "fwd"});
+    ASSERT_EQ(explain.exit_code, 0) << explain.err;
+    EXPECT_TRUE(contains(explain.out, "widen")) << explain.out;
+    EXPECT_TRUE(contains(explain.out, "round")) << explain.out;
+    const Ran sweep = run({"sweep", tiny, "-a", std::string("dtype=f32,") + type, "--pass", "fwd",
+                           "--algos", "im2col", "--format", "csv"});
+    EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
   }
 }
 
@@ -480,15 +509,14 @@ TEST_F(ProgramTest, ATypeThatNoAlgorithmTakesIsRefused) {
        {Words{"check"}, Words{"tune"}, Words{"bench"}, Words{"tune", "--mode", "heuristic"},
         Words{"bench", "--mode", "heuristic"}, Words{"sweep", "-a", "n=1,2"},
         Words{"sweep", "-a", "n=1,2", "--mode", "heuristic"}})
-    for (const char* type : {"f16", "bf16"})
-      cases.push_back({verb + Words{tiny, "--dtype", type},
-                       std::string("no algorithm takes ") + tiny + " in " + type + " on "});
+    cases.push_back({verb + Words{grouped, "--algos", "winograd_grouped", "--dtype", "f64"},
+                     std::string("no algorithm takes ") + grouped + " in f64 on "});
   expect_refused([&](const Words& words) { return run(words); }, cases);
   // These refuse the problem in every type, and list says why each refuses whatever the type.
   EXPECT_EQ(run({"check", strided, "--pass", "fwd", "--algos", "fft"}).exit_code, 0);
-  const Ran list = run({"list", tiny, "--dtype", "f16"});
+  const Ran list = run({"list", grouped, "--dtype", "f64"});
   EXPECT_EQ(list.exit_code, 0) << list.err;
-  EXPECT_TRUE(contains(list.out, "needs f32 or f64, has f16")) << list.out;
+  EXPECT_TRUE(contains(list.out, "needs f32, has f64")) << list.out;
 }
 
 TEST_F(ProgramTest, BenchShowsEveryAlgorithmAndMakesNoStore) {
