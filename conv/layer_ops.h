@@ -1,9 +1,9 @@
 // A device's operations besides convolution. Each backend implements this interface.
 //
-// Every pointer is device memory. Elements have the given type, f32 or f64 (others throw
-// InputError); so do scales, shifts, statistics, losses and optimizer state. Work is queued on the
-// stream, allocates nothing, and returns nothing to the host. Results are the same for any number
-// of threads.
+// Every pointer is device memory. Elements have the given type, f32 or f64; so do scales, shifts,
+// statistics, losses and optimizer state. Other types throw InputError, but for 16 bits as
+// conv/optional/half_ops.h says. Work is queued on the stream, allocates nothing, and returns
+// nothing to the host. Results are the same for any number of threads.
 //
 // All tensors of one operation have one layout. Padding lanes are zero on entry and are written as
 // zero. An operation marked "in place" may write its output over its elementwise input. Nothing

@@ -22,8 +22,8 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
+#include "kernels_cpu/half/stored-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
-#include "kernels_cpu/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -33,14 +33,14 @@ namespace convlab::cpu::HWY_NAMESPACE {
 template <class T, class F>
 HWY_INLINE void ForEachOfPiece(std::int64_t pixels, std::int64_t lanes, F&& f) {
   if (lanes == 1)
-    ForEachVector<T>(pixels, [&](auto at, std::int64_t i) HWY_ATTR {
-      f(at, i, [](const T* values) HWY_ATTR { return hn::Set(VectorTag<T>(), *values); });
+    ForEachStored<T>(pixels, [&](auto at, std::int64_t i) HWY_ATTR {
+      f(at, i, [](const auto* values) HWY_ATTR { return hn::Set(VectorTag<T>(), T(*values)); });
     });
   else
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel)
-      ForEachVector<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
+      ForEachStored<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
         f(at, pixel * lanes + lane,
-          [&](const T* values) HWY_ATTR { return at.Load(values + lane); });
+          [&](const auto* values) HWY_ATTR { return at.Load(values + lane); });
       });
 }
 
@@ -61,11 +61,11 @@ HWY_INLINE void SumPiece(std::int64_t pixels, std::int64_t lanes, double* sums, 
     constexpr std::int64_t run = 2048;
     for (std::int64_t first = 0; first < pixels; first += run) {
       VectorOf<T> total[2] = {zero, zero};
-      ForEachVector<T>(std::min(run, pixels - first), [&](auto at, std::int64_t i) HWY_ATTR {
+      ForEachStored<T>(std::min(run, pixels - first), [&](auto at, std::int64_t i) HWY_ATTR {
         VectorOf<T> terms[2] = {zero, zero};
         f(
             at, first + i,
-            [](const T* values) HWY_ATTR { return hn::Set(VectorTag<T>(), *values); }, terms);
+            [](const auto* values) HWY_ATTR { return hn::Set(VectorTag<T>(), T(*values)); }, terms);
         for (int s = 0; s < kSums; ++s) total[s] = hn::Add(total[s], at.template Keep<T>(terms[s]));
       });
       for (int s = 0; s < kSums; ++s) sums[s] += double(SumLanes<T>(total[s]));
@@ -76,13 +76,13 @@ HWY_INLINE void SumPiece(std::int64_t pixels, std::int64_t lanes, double* sums, 
   const std::int64_t run = std::max<std::int64_t>(8, 2048 / lanes);
   for (std::int64_t first = 0; first < pixels; first += run) {
     const std::int64_t last = std::min(first + run, pixels);
-    ForEachVector<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
+    ForEachStored<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
       VectorOf<T> total[2] = {zero, zero};
       for (std::int64_t pixel = first; pixel < last; ++pixel) {
         VectorOf<T> terms[2] = {zero, zero};
         f(
             at, pixel * lanes + lane,
-            [&](const T* values) HWY_ATTR { return at.Load(values + lane); }, terms);
+            [&](const auto* values) HWY_ATTR { return at.Load(values + lane); }, terms);
         for (int s = 0; s < kSums; ++s) total[s] = hn::Add(total[s], terms[s]);
       }
       for (int s = 0; s < kSums; ++s) AddLanes<T>(total[s], lanes - lane, sums + s * lanes + lane);
@@ -90,8 +90,9 @@ HWY_INLINE void SumPiece(std::int64_t pixels, std::int64_t lanes, double* sums, 
   }
 }
 
-template <class T>
-void PlainSums(const ChannelPieces& pieces, const T* x, std::int64_t index, double* sums) {
+template <class S>
+void PlainSums(const ChannelPieces& pieces, const S* x, std::int64_t index, double* sums) {
+  using T = Computed<S>;
   const auto piece = pieces.piece(index);
   x += piece.offset;
   SumPiece<T, 1>(piece.pixels, pieces.planes.lanes, sums,
@@ -100,10 +101,11 @@ void PlainSums(const ChannelPieces& pieces, const T* x, std::int64_t index, doub
 }
 
 // x and x^2, less the channel's first element.
-template <class T>
-void Moments(const ChannelPieces& pieces, const T* x, std::int64_t index, double* sums) {
+template <class S>
+void Moments(const ChannelPieces& pieces, const S* x, std::int64_t index, double* sums) {
+  using T = Computed<S>;
   const auto piece = pieces.piece(index);
-  const T* const x0 = x + pieces.planes.offset(0, piece.channel, 0);
+  const S* const x0 = x + pieces.planes.offset(0, piece.channel, 0);
   x += piece.offset;
   SumPiece<T, 2>(piece.pixels, pieces.planes.lanes, sums,
                  [&](auto at, std::int64_t i, auto channel, VectorOf<T>* terms) HWY_ATTR {
@@ -112,15 +114,16 @@ void Moments(const ChannelPieces& pieces, const T* x, std::int64_t index, double
                  });
 }
 
-template <class T>
+template <class S>
 void Affine(const AffineJob& job, std::int64_t index) {
+  using T = Computed<S>;
   const auto piece = job.pieces.piece(index);
-  const T* const x = static_cast<const T*>(job.x) + piece.offset;
+  const S* const x = static_cast<const S*>(job.x) + piece.offset;
   const T* const a = static_cast<const T*>(job.a) + piece.channel;
   const T* const b = static_cast<const T*>(job.b) + piece.channel;
-  const T* const residual =
-      job.residual == nullptr ? nullptr : static_cast<const T*>(job.residual) + piece.offset;
-  T* const y = static_cast<T*>(job.y) + piece.offset;
+  const S* const residual =
+      job.residual == nullptr ? nullptr : static_cast<const S*>(job.residual) + piece.offset;
+  S* const y = static_cast<S*>(job.y) + piece.offset;
   ForEachOfPiece<T>(piece.pixels, job.pieces.planes.lanes,
                     [&](auto at, std::int64_t i, auto channel) HWY_ATTR {
                       auto v = hn::MulAdd(channel(a), at.Load(x + i), channel(b));
@@ -131,24 +134,26 @@ void Affine(const AffineJob& job, std::int64_t index) {
 }
 
 // The operands of a piece, and the values that both passes over it need.
-template <class T>
+template <class S>
 struct NormGradient {
-  const T *x, *y, *dy, *a, *b, *mean, *x_scale, *constant;
-  T *dx, *dresidual;
+  using T = Computed<S>;
+  const S *x, *y, *dy;
+  const T *a, *b, *mean, *x_scale, *constant;
+  S *dx, *dresidual;
   NormGradientJob::Mask mask;
 
   NormGradient(const NormGradientJob& job, const ChannelPieces::Piece& piece)
-      : x(static_cast<const T*>(job.x) + piece.offset),
-        y(job.y == nullptr ? nullptr : static_cast<const T*>(job.y) + piece.offset),
-        dy(static_cast<const T*>(job.dy) + piece.offset),
+      : x(static_cast<const S*>(job.x) + piece.offset),
+        y(job.y == nullptr ? nullptr : static_cast<const S*>(job.y) + piece.offset),
+        dy(static_cast<const S*>(job.dy) + piece.offset),
         a(static_cast<const T*>(job.a) + piece.channel),
         b(static_cast<const T*>(job.b) + piece.channel),
         mean(static_cast<const T*>(job.mean) + piece.channel),
         x_scale(static_cast<const T*>(job.x_scale) + piece.channel),
         constant(static_cast<const T*>(job.constant) + piece.channel),
-        dx(job.dx == nullptr ? nullptr : static_cast<T*>(job.dx) + piece.offset),
+        dx(job.dx == nullptr ? nullptr : static_cast<S*>(job.dx) + piece.offset),
         dresidual(job.dresidual == nullptr ? nullptr
-                                           : static_cast<T*>(job.dresidual) + piece.offset),
+                                           : static_cast<S*>(job.dresidual) + piece.offset),
         mask(job.mask) {}
 
   // g
@@ -162,10 +167,11 @@ struct NormGradient {
   }
 };
 
-template <class T>
+template <class S>
 void NormGradientSums(const NormGradientJob& job, std::int64_t index, double* sums) {
+  using T = Computed<S>;
   const auto piece = job.pieces.piece(index);
-  const NormGradient<T> p(job, piece);
+  const NormGradient<S> p(job, piece);
   SumPiece<T, 2>(piece.pixels, job.pieces.planes.lanes, sums,
                  [&](auto at, std::int64_t i, auto channel, VectorOf<T>* terms) HWY_ATTR {
                    const auto x = at.Load(p.x + i);
@@ -174,10 +180,11 @@ void NormGradientSums(const NormGradientJob& job, std::int64_t index, double* su
                  });
 }
 
-template <class T>
+template <class S>
 void NormGradientApply(const NormGradientJob& job, std::int64_t index) {
+  using T = Computed<S>;
   const auto piece = job.pieces.piece(index);
-  const NormGradient<T> p(job, piece);
+  const NormGradient<S> p(job, piece);
   ForEachOfPiece<T>(
       piece.pixels, job.pieces.planes.lanes, [&](auto at, std::int64_t i, auto channel) HWY_ATTR {
         const auto x = at.Load(p.x + i);
@@ -192,24 +199,25 @@ void NormGradientApply(const NormGradientJob& job, std::int64_t index) {
 // One piece of each kind of work.
 void PlainSumsPiece(DType dtype, const ChannelPieces& pieces, const void* x, std::int64_t index,
                     double* sums) {
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     PlainSums(pieces, static_cast<const decltype(zero)*>(x), index, sums);
   });
 }
 void MomentsPiece(DType dtype, const ChannelPieces& pieces, const void* x, std::int64_t index,
                   double* sums) {
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     Moments(pieces, static_cast<const decltype(zero)*>(x), index, sums);
   });
 }
 void AffinePiece(const AffineJob& job, std::int64_t index) {
-  with_type(job.dtype, [&](auto zero) { Affine<decltype(zero)>(job, index); });
+  with_stored_type(job.dtype, [&](auto zero) { Affine<decltype(zero)>(job, index); });
 }
 void NormGradientSumsPiece(const NormGradientJob& job, std::int64_t index, double* sums) {
-  with_type(job.dtype, [&](auto zero) { NormGradientSums<decltype(zero)>(job, index, sums); });
+  with_stored_type(job.dtype,
+                   [&](auto zero) { NormGradientSums<decltype(zero)>(job, index, sums); });
 }
 void NormGradientPiece(const NormGradientJob& job, std::int64_t index) {
-  with_type(job.dtype, [&](auto zero) { NormGradientApply<decltype(zero)>(job, index); });
+  with_stored_type(job.dtype, [&](auto zero) { NormGradientApply<decltype(zero)>(job, index); });
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -331,7 +339,7 @@ struct Pair {
 double elements_a_channel(const TensorDesc& x) { return double(x.n * x.h * x.w); }
 
 // The first pass forward, and what follows from its sums.
-template <class T>
+template <class S>
 struct MomentSums {
   DType dtype;
   ChannelPieces pieces;
@@ -344,29 +352,30 @@ struct MomentSums {
   // The mean and the biased variance.
   Pair moments(std::int64_t c, const double* total) const {
     const double shifted = total[0] / count;
-    return {double(typed<T>(x)[pieces.planes.offset(0, c, 0)]) + shifted,
+    return {double(typed<S>(x)[pieces.planes.offset(0, c, 0)]) + shifted,
             relu(total[1] / count - shifted * shifted)};  // rounding made it < 0
   }
 };
 
-template <class T>
+template <class S>
 void find_moments(DType dtype, const TensorDesc& desc, const void* x, double* pairs,
                   Workspace workspace, int threads, std::int64_t l2_bytes) {
-  const MomentSums<T> sum{dtype, ChannelPieces(desc), x, elements_a_channel(desc)};
-  Schedule(sum.pieces, sizeof(T), threads, l2_bytes)
+  const MomentSums<S> sum{dtype, ChannelPieces(desc), x, elements_a_channel(desc)};
+  Schedule(sum.pieces, sizeof(S), threads, l2_bytes)
       .run<2>(
-          ChannelScratch<T>(sum.pieces, workspace).sums, sum,
+          ChannelScratch<Computed<S>>(sum.pieces, workspace).sums, sum,
           [&](std::int64_t c, const double* total) {
             if (c < desc.c) sum.moments(c, total).store(pairs, desc.c, c);
           },
           [](std::int64_t) {});
 }
 
-template <class T>
+template <class S>
 void train(DType dtype, const BatchNormDesc& desc, const BatchNormForward& io,
            const BatchNormStatistics& statistics, Workspace workspace, int threads,
            std::int64_t l2_bytes) {
-  const MomentSums<T> sum{dtype, ChannelPieces(desc.x), io.x, elements_a_channel(desc.x)};
+  using T = Computed<S>;
+  const MomentSums<S> sum{dtype, ChannelPieces(desc.x), io.x, elements_a_channel(desc.x)};
   const ChannelScratch<T> scratch(sum.pieces, workspace);
   const WholeBatch& whole = statistics.whole;
   const double count = whole.pairs != nullptr ? double(whole.count) : sum.count;
@@ -395,7 +404,7 @@ void train(DType dtype, const BatchNormDesc& desc, const BatchNormForward& io,
     for (std::int64_t c = 0; c < desc.x.c; ++c) normalise(c, Pair::load(whole.pairs, desc.x.c, c));
     return for_each_piece(sum.pieces, threads, apply);
   }
-  Schedule(sum.pieces, sizeof(T), threads, l2_bytes)
+  Schedule(sum.pieces, sizeof(S), threads, l2_bytes)
       .run<2>(
           scratch.sums, sum,
           [&](std::int64_t c, const double* total) {
@@ -407,9 +416,10 @@ void train(DType dtype, const BatchNormDesc& desc, const BatchNormForward& io,
 // With xhat = (x - mean) / deviation and M elements a channel,
 //   dx = scale / deviation * (g - mean of g - xhat * mean of (g xhat)).
 // `pairs`: null, or where the sums go in place of dx.
-template <class T>
+template <class S>
 void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& io, double* pairs,
               Workspace workspace, int threads, std::int64_t l2_bytes) {
+  using T = Computed<S>;
   const ChannelPieces pieces(desc.x);
   const ChannelScratch<T> scratch(pieces, workspace);
   T *const a = scratch.array[0], *const b = scratch.array[1], *const mean = scratch.array[2],
@@ -453,7 +463,7 @@ void backward(DType dtype, const BatchNormDesc& desc, const BatchNormBackward& i
   const auto apply = [&](std::int64_t i) { HWY_DYNAMIC_DISPATCH(NormGradientPiece)(job, i); };
 
   const int tensors = mask == Mask::from_y ? 3 : 2;
-  const Schedule schedule(pieces, tensors * std::int64_t{sizeof(T)}, threads, l2_bytes);
+  const Schedule schedule(pieces, tensors * std::int64_t{sizeof(S)}, threads, l2_bytes);
   if (io.whole.pairs != nullptr) {
     for (std::int64_t c = 0; c < desc.x.c; ++c)
       coefficients(c, Pair::load(io.whole.pairs, desc.x.c, c), double(io.whole.count));
@@ -487,7 +497,6 @@ std::size_t channel_workspace_bytes(const TensorDesc& desc) {
 
 void CpuLayerOps::bias_forward(DType dtype, const TensorDesc& desc, const void* x, const void* bias,
                                void* y, Workspace workspace, Stream&) const {
-  validate(dtype, "bias_forward");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChannelPieces pieces(desc);
@@ -502,11 +511,10 @@ void CpuLayerOps::bias_forward(DType dtype, const TensorDesc& desc, const void* 
 
 void CpuLayerOps::bias_backward(DType dtype, const TensorDesc& desc, const void* dy, void* dbias,
                                 Workspace workspace, Stream&) const {
-  validate(dtype, "bias_backward");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChannelPieces pieces(desc);
-    Schedule(pieces, sizeof(T), threads_, l2_bytes_)
+    Schedule(pieces, size_of(dtype), threads_, l2_bytes_)
         .run<1>(
             ChannelScratch<T>(pieces, workspace).sums,
             [&](std::int64_t i, double* sums) {
@@ -521,8 +529,7 @@ void CpuLayerOps::bias_backward(DType dtype, const TensorDesc& desc, const void*
 
 void CpuLayerOps::batch_norm_moments(DType dtype, const TensorDesc& desc, const void* x,
                                      double* pairs, Workspace workspace, Stream&) const {
-  validate(dtype, "batch_norm");
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     find_moments<decltype(zero)>(dtype, desc, x, pairs, workspace, threads_, l2_bytes_);
   });
 }
@@ -531,9 +538,8 @@ void CpuLayerOps::batch_norm_training(DType dtype, const BatchNormDesc& desc,
                                       const BatchNormForward& io,
                                       const BatchNormStatistics& statistics, Workspace workspace,
                                       Stream&) const {
-  validate(dtype, "batch_norm");
   validate(desc, statistics.whole);
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     train<decltype(zero)>(dtype, desc, io, statistics, workspace, threads_, l2_bytes_);
   });
 }
@@ -542,7 +548,6 @@ void CpuLayerOps::batch_norm_inference(DType dtype, const BatchNormDesc& desc,
                                        const BatchNormForward& io, const void* running_mean,
                                        const void* running_variance, Workspace workspace,
                                        Stream&) const {
-  validate(dtype, "batch_norm");
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChannelPieces pieces(desc.x);
@@ -567,8 +572,7 @@ void CpuLayerOps::batch_norm_inference(DType dtype, const BatchNormDesc& desc,
 void CpuLayerOps::batch_norm_gradient_sums(DType dtype, const BatchNormDesc& desc,
                                            const BatchNormBackward& io, double* pairs,
                                            Workspace workspace, Stream&) const {
-  validate(dtype, "batch_norm");
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     backward<decltype(zero)>(dtype, desc, io, pairs, workspace, threads_, l2_bytes_);
   });
 }
@@ -576,9 +580,8 @@ void CpuLayerOps::batch_norm_gradient_sums(DType dtype, const BatchNormDesc& des
 void CpuLayerOps::batch_norm_backward(DType dtype, const BatchNormDesc& desc,
                                       const BatchNormBackward& io, Workspace workspace,
                                       Stream&) const {
-  validate(dtype, "batch_norm");
   validate(desc, io.whole);
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     backward<decltype(zero)>(dtype, desc, io, nullptr, workspace, threads_, l2_bytes_);
   });
 }

@@ -44,7 +44,7 @@ HWY_INLINE void TransposeSquare(const T* from, std::int64_t from_pitch, T* to,
   }
 }
 
-// Elements of two bytes, which no algorithm of the CPU's takes, go one by one.
+// Elements of two bytes go one by one.
 template <class T>
 void Transpose(const T* from, std::int64_t from_pitch, std::int64_t rows, std::int64_t columns,
                T* to, std::int64_t to_pitch) {

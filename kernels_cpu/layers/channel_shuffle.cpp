@@ -12,7 +12,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -64,10 +64,14 @@ void ShufflePixels(const ShuffleJob& job, const Planes& planes, std::int64_t ima
   }
 }
 
+// Dispatches by the element's width: that is enough to move elements.
 void Shuffle(const ShuffleJob& job, const Planes& planes, std::int64_t image, std::int64_t begin,
              std::int64_t end) {
-  with_type(job.dtype,
-            [&](auto zero) { ShufflePixels<decltype(zero)>(job, planes, image, begin, end); });
+  const auto run = [&](auto zero) {
+    ShufflePixels<decltype(zero)>(job, planes, image, begin, end);
+  };
+  if (size_of(job.dtype) == 2) return run(std::uint16_t());
+  with_type(job.dtype, run);
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -98,7 +102,6 @@ void copy_planes(const ShuffleJob& job, const Planes& planes, int threads) {
 
 void CpuLayerOps::shuffle_channels(DType dtype, const TensorDesc& desc, std::int64_t groups,
                                    const void* from, void* to, Stream&) const {
-  validate(dtype, "shuffle_channels");
   validate_groups(desc, groups);
   const ShuffleJob job{dtype, desc, groups, from, to};
   const Planes planes(desc);

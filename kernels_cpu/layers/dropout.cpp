@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -50,9 +50,10 @@ HWY_INLINE std::uint32_t Threshold(const DropoutDesc& dropout) {
 }
 
 // `count` neighbours in memory, whose indices are `step` apart.
-template <class T>
-void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t count,
+template <class S>
+void DropRow(const DropoutDesc& dropout, const S* from, S* to, std::int64_t count,
              std::uint64_t index, std::uint64_t step) {
+  using T = Computed<S>;
   const WordTag d;
   constexpr std::int64_t run = 64;
   constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d));
@@ -69,14 +70,15 @@ void DropRow(const DropoutDesc& dropout, const T* from, T* to, std::int64_t coun
     }
     for (std::int64_t i = 0; i < part; ++i)
       to[first + i] =
-          static_cast<std::uint32_t>(words[i]) < threshold ? T(0) : from[first + i] * scale;
+          S(static_cast<std::uint32_t>(words[i]) < threshold ? T(0) : from[first + i] * scale);
   }
 }
 
 // Elements [begin, end) in memory order. Every layout has an image in one piece.
-template <class T>
-void DropImages(const DropoutDesc& dropout, const T* from, T* to, std::int64_t begin,
+template <class S>
+void DropImages(const DropoutDesc& dropout, const S* from, S* to, std::int64_t begin,
                 std::int64_t end) {
+  using T = Computed<S>;
   const std::int64_t size = dropout.x.elements() / dropout.x.n;
   for (std::int64_t first = begin, image = begin / size; first < end; ++image) {
     const std::int64_t last = std::min(end, (image + 1) * size);
@@ -85,7 +87,7 @@ void DropImages(const DropoutDesc& dropout, const T* from, T* to, std::int64_t b
         hn::GetLane(Philox(hn::Set(WordTag(), index), dropout.draw, dropout.seed));
     const bool dropped = static_cast<std::uint32_t>(word) < Threshold(dropout);
     const auto scale = hn::Set(VectorTag<T>(), dropped ? T(0) : T(1 / (1 - dropout.p)));
-    ForEachVector<T>(last - first, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(last - first, [&](auto at, std::int64_t i) HWY_ATTR {
       const auto v = hn::Mul(at.Load(from + first + i), scale);
       at.Store(dropped ? hn::Zero(VectorTag<T>()) : v, to + first + i);
     });
@@ -94,11 +96,11 @@ void DropImages(const DropoutDesc& dropout, const T* from, T* to, std::int64_t b
 }
 
 // Elements [begin, end) in memory order: one row in NCHW, else a row for each pixel's lanes.
-template <class T>
+template <class S>
 void Drop(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
   const Planes planes(job.dropout.x);
-  const T* const from = static_cast<const T*>(job.from);
-  T* const to = static_cast<T*>(job.to);
+  const S* const from = static_cast<const S*>(job.from);
+  S* const to = static_cast<S*>(job.to);
   if (job.dropout.whole_images) return DropImages(job.dropout, from, to, begin, end);
   const std::int64_t start = job.dropout.first_image * planes.channels * planes.pixels;
   if (planes.lanes == 1)
@@ -119,7 +121,7 @@ void Drop(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
 }
 
 void DropChunk(const DropoutJob& job, std::int64_t begin, std::int64_t end) {
-  with_type(job.dtype, [&](auto zero) { Drop<decltype(zero)>(job, begin, end); });
+  with_stored_type(job.dtype, [&](auto zero) { Drop<decltype(zero)>(job, begin, end); });
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -132,7 +134,6 @@ HWY_EXPORT(DropChunk);
 
 void CpuLayerOps::dropout(DType dtype, const DropoutDesc& dropout, const void* from, void* to,
                           Stream&) const {
-  validate(dtype, "dropout");
   validate(dropout);
   const DropoutJob job{dtype, dropout, from, to};
   parallel_chunks(dropout.x.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {

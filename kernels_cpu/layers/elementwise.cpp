@@ -1,4 +1,7 @@
 // Addition and the activations: one pass over memory, whatever the layout.
+#include <fmt/format.h>
+
+#include "conv/error.h"
 #include "kernels_cpu/layers/activate.h"
 #include "kernels_cpu/layers/layer_jobs.h"
 #include "kernels_cpu/layers/layer_ops.h"
@@ -10,11 +13,11 @@
 #include <hwy/highway.h>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 #include "kernels_cpu/simd/at_most-inl.h"
 #include "kernels_cpu/simd/epilogue-inl.h"
 #include "kernels_cpu/simd/normal-inl.h"
 #include "kernels_cpu/simd/relu-inl.h"
-#include "kernels_cpu/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -54,13 +57,14 @@ HWY_INLINE VectorOf<T> Share(VectorOf<T> x, VectorOf<T> share, T limit) {
   return hn::IfThenElse(far, Relu(x), hn::Mul(x, share));
 }
 
-template <class T>
-void Activate(ActivationKind kind, const T* from, T* to, std::int64_t count) {
+template <class S>
+void Activate(ActivationKind kind, const S* from, S* to, std::int64_t count) {
+  using T = Computed<S>;
   using V = VectorOf<T>;
   const VectorTag<T> d;
   const auto three = hn::Set(d, T(3)), sixth = hn::Set(d, T(1) / T(6));
   const auto each = [&](auto f) HWY_ATTR {
-    ForEachVector<T>(
+    ForEachStored<T>(
         count, [&](auto at, std::int64_t i) HWY_ATTR { at.Store(f(at.Load(from + i)), to + i); });
   };
   switch (kind) {
@@ -89,14 +93,15 @@ void Activate(ActivationKind kind, const T* from, T* to, std::int64_t count) {
 }
 
 // value: what derivative_reads_x() says.
-template <class T>
-void ActivateBackward(ActivationKind kind, const T* value, const T* dy, T* dx, std::int64_t count) {
+template <class S>
+void ActivateBackward(ActivationKind kind, const S* value, const S* dy, S* dx, std::int64_t count) {
+  using T = Computed<S>;
   using V = VectorOf<T>;
   const VectorTag<T> d;
   const auto zero = hn::Zero(d), one = hn::Set(d, T(1)), three = hn::Set(d, T(3)),
              sixth = hn::Set(d, T(1) / T(6));
   const auto each = [&](auto f) HWY_ATTR {
-    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
       at.Store(f(at.Load(value + i), at.Load(dy + i)), dx + i);
     });
   };
@@ -158,13 +163,14 @@ HWY_INLINE VectorOf<T> TanhOfSoftplus(VectorOf<T> x) {
   return hn::Div(share, hn::Add(share, rest));
 }
 
-template <class T>
-void Activate(const LayerActivation& f, const T* x, T* y, std::int64_t count) {
+template <class S>
+void Activate(const LayerActivation& f, const S* x, S* y, std::int64_t count) {
+  using T = Computed<S>;
   using V = VectorOf<T>;
   const VectorTag<T> d;
   const auto zero = hn::Zero(d), a = hn::Set(d, T(f.a)), b = hn::Set(d, T(f.b));
   const auto each = [&](auto value) HWY_ATTR {
-    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
       const V v = at.Load(x + i);
       at.Store(hn::IfThenElse(hn::IsNaN(v), v, value(v)), y + i);
     });
@@ -189,15 +195,16 @@ void Activate(const LayerActivation& f, const T* x, T* y, std::int64_t count) {
   }
 }
 
-template <class T>
-void ActivateBackward(const LayerActivation& f, const T* x, const T* dy, T* dx,
+template <class S>
+void ActivateBackward(const LayerActivation& f, const S* x, const S* dy, S* dx,
                       std::int64_t count) {
+  using T = Computed<S>;
   using V = VectorOf<T>;
   const VectorTag<T> d;
   const auto zero = hn::Zero(d), one = hn::Set(d, T(1)), a = hn::Set(d, T(f.a)),
              b = hn::Set(d, T(f.b));
   const auto each = [&](auto slope) HWY_ATTR {
-    ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
       at.Store(hn::Mul(at.Load(dy + i), slope(at.Load(x + i))), dx + i);
     });
   };
@@ -242,12 +249,12 @@ void ActivateStored(ActivationKind kind, double* values, std::int64_t length, st
 
 void AddVectors(DType dtype, const void* a, const void* b, void* y, std::int64_t begin,
                 std::int64_t end) {
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T *const u = static_cast<const T*>(a) + begin, *const v =
-                                                             static_cast<const T*>(b) + begin;
-    T* const sum = static_cast<T*>(y) + begin;
-    ForEachVector<T>(end - begin, [&](auto at, std::int64_t i) HWY_ATTR {
+  with_stored_type(dtype, [&](auto zero) {
+    using S = decltype(zero);
+    const S* const u = static_cast<const S*>(a) + begin;
+    const S* const v = static_cast<const S*>(b) + begin;
+    S* const sum = static_cast<S*>(y) + begin;
+    ForEachStored<Computed<S>>(end - begin, [&](auto at, std::int64_t i) HWY_ATTR {
       at.Store(hn::Add(at.Load(u + i), at.Load(v + i)), sum + i);
     });
   });
@@ -255,35 +262,52 @@ void AddVectors(DType dtype, const void* a, const void* b, void* y, std::int64_t
 
 void ForwardActivation(DType dtype, ActivationKind kind, const void* x, void* y, std::int64_t begin,
                        std::int64_t end) {
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    Activate(kind, static_cast<const T*>(x) + begin, static_cast<T*>(y) + begin, end - begin);
+  with_stored_type(dtype, [&](auto zero) {
+    using S = decltype(zero);
+    Activate(kind, static_cast<const S*>(x) + begin, static_cast<S*>(y) + begin, end - begin);
   });
 }
 
 void ForwardLayerActivation(DType dtype, const LayerActivation& f, const void* x, void* y,
                             std::int64_t begin, std::int64_t end) {
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    Activate(f, static_cast<const T*>(x) + begin, static_cast<T*>(y) + begin, end - begin);
+  with_stored_type(dtype, [&](auto zero) {
+    using S = decltype(zero);
+    Activate(f, static_cast<const S*>(x) + begin, static_cast<S*>(y) + begin, end - begin);
   });
 }
 
 void BackwardLayerActivation(DType dtype, const LayerActivation& f, const void* x, const void* dy,
                              void* dx, std::int64_t begin, std::int64_t end) {
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    ActivateBackward(f, static_cast<const T*>(x) + begin, static_cast<const T*>(dy) + begin,
-                     static_cast<T*>(dx) + begin, end - begin);
+  with_stored_type(dtype, [&](auto zero) {
+    using S = decltype(zero);
+    ActivateBackward(f, static_cast<const S*>(x) + begin, static_cast<const S*>(dy) + begin,
+                     static_cast<S*>(dx) + begin, end - begin);
   });
 }
 
 void BackwardActivation(DType dtype, ActivationKind kind, const void* value, const void* dy,
                         void* dx, std::int64_t begin, std::int64_t end) {
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    ActivateBackward(kind, static_cast<const T*>(value) + begin, static_cast<const T*>(dy) + begin,
-                     static_cast<T*>(dx) + begin, end - begin);
+  with_stored_type(dtype, [&](auto zero) {
+    using S = decltype(zero);
+    ActivateBackward(kind, static_cast<const S*>(value) + begin, static_cast<const S*>(dy) + begin,
+                     static_cast<S*>(dx) + begin, end - begin);
+  });
+}
+
+// From `half`'s type to f32, or back.
+void ConvertVectors(DType half, bool widens, const void* from, void* to, std::int64_t begin,
+                    std::int64_t end) {
+  with_stored_type(half, [&](auto zero) {
+    using S = decltype(zero);
+    const auto copy = [&](const auto* source, auto* target) HWY_ATTR {
+      ForEachStored<Computed<S>>(end - begin, [&](auto at, std::int64_t i) HWY_ATTR {
+        at.Store(at.Load(source + begin + i), target + begin + i);
+      });
+    };
+    if (widens)
+      copy(static_cast<const S*>(from), static_cast<Computed<S>*>(to));
+    else
+      copy(static_cast<const Computed<S>*>(from), static_cast<S*>(to));
   });
 }
 
@@ -299,22 +323,34 @@ HWY_EXPORT(ForwardActivation);
 HWY_EXPORT(BackwardActivation);
 HWY_EXPORT(ForwardLayerActivation);
 HWY_EXPORT(BackwardLayerActivation);
+HWY_EXPORT(ConvertVectors);
 
 }  // namespace
 
 void zero_padding_lanes(DType dtype, const TensorDesc& desc, void* data) {
   const Planes planes(desc);
-  with_type(dtype, [&](auto zero) {
+  with_stored_type(dtype, [&](auto zero) {
     auto* const y = static_cast<decltype(zero)*>(data);
     for (std::int64_t n = 0; n < planes.images; ++n)
       for (std::int64_t c = planes.channels; c < planes.padded_channels(); ++c)
-        for (std::int64_t p = 0; p < planes.pixels; ++p) y[planes.offset(n, c, p)] = 0;
+        for (std::int64_t p = 0; p < planes.pixels; ++p) y[planes.offset(n, c, p)] = zero;
+  });
+}
+
+void CpuLayerOps::convert_type(DType from_type, const void* from, DType to_type, void* to,
+                               std::int64_t count, Stream&) const {
+  const bool widens = to_type == DType::f32;
+  if (!has_16_bits(widens ? from_type : to_type) || (!widens && from_type != DType::f32))
+    throw InputError(fmt::format("cannot convert {} to {}: expected f32 and a 16-bit type",
+                                 to_string(from_type), to_string(to_type)));
+  parallel_chunks(count, threads_, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ConvertVectors)
+    (widens ? from_type : to_type, widens, from, to, begin, end);
   });
 }
 
 void CpuLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const void* b, void* y,
                       Stream&) const {
-  validate(dtype, "an addition");
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(AddVectors)(dtype, a, b, y, begin, end);
   });
@@ -329,7 +365,6 @@ void activate(ActivationKind kind, double* values, std::int64_t count) {
 
 void CpuLayerOps::activation_forward(DType dtype, ActivationKind kind, const TensorDesc& desc,
                                      const void* x, void* y, Stream&) const {
-  validate(dtype, "an activation");
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(ForwardActivation)(dtype, kind, x, y, begin, end);
   });
@@ -338,7 +373,6 @@ void CpuLayerOps::activation_forward(DType dtype, ActivationKind kind, const Ten
 
 void CpuLayerOps::activation_backward(DType dtype, ActivationKind kind, const TensorDesc& desc,
                                       const void* value, const void* dy, void* dx, Stream&) const {
-  validate(dtype, "an activation");
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(BackwardActivation)(dtype, kind, value, dy, dx, begin, end);
   });
@@ -346,7 +380,6 @@ void CpuLayerOps::activation_backward(DType dtype, ActivationKind kind, const Te
 
 void CpuLayerOps::activation_forward(DType dtype, const LayerActivation& f, const TensorDesc& desc,
                                      const void* x, void* y, Stream&) const {
-  validate(dtype, "an activation");
   validate(f);
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(ForwardLayerActivation)(dtype, f, x, y, begin, end);
@@ -356,7 +389,6 @@ void CpuLayerOps::activation_forward(DType dtype, const LayerActivation& f, cons
 
 void CpuLayerOps::activation_backward(DType dtype, const LayerActivation& f, const TensorDesc& desc,
                                       const void* x, const void* dy, void* dx, Stream&) const {
-  validate(dtype, "an activation");
   validate(f);
   parallel_chunks(desc.elements(), threads_, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(BackwardLayerActivation)(dtype, f, x, dy, dx, begin, end);

@@ -10,7 +10,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -19,13 +19,14 @@ namespace convlab::cpu::HWY_NAMESPACE {
 // the length of a sum.
 constexpr std::int64_t kGateRun = 128;
 
-template <class T>
+template <class S>
 struct GateRows {
-  const T* gate;  // of the first lane
-  const T* from;  // of the first pixel, likewise those below
-  T* to;
-  const T* x;
-  T* dgate;
+  using T = Computed<S>;
+  const S* gate;  // of the first lane
+  const S* from;  // of the first pixel, likewise those below
+  S* to;
+  const S* x;
+  S* dgate;
   std::int64_t pitch;  // from pixel to pixel
 
   // One vector of lanes over all pixels.
@@ -51,11 +52,11 @@ struct GateRows {
   void Plane(std::int64_t pixels) const {
     const VectorTag<T> d;
     constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d));
-    const auto g = hn::Set(d, *gate);
+    const auto g = hn::Set(d, T(*gate));
     auto total = hn::Zero(d);
     for (std::int64_t first = 0; first < pixels; first += kGateRun * lanes) {
       auto sum = hn::Zero(d);
-      ForEachVector<T>(std::min(kGateRun * lanes, pixels - first),
+      ForEachStored<T>(std::min(kGateRun * lanes, pixels - first),
                        [&](auto at, std::int64_t p) HWY_ATTR {
                          const std::int64_t i = first + p;
                          const auto v = at.Load(from + i);
@@ -64,11 +65,11 @@ struct GateRows {
                        });
       total = hn::Add(total, sum);
     }
-    if (dgate != nullptr) *dgate = SumLanes<T>(total);
+    if (dgate != nullptr) *dgate = S(SumLanes<T>(total));
   }
 };
 
-template <class T>
+template <class S>
 void RunGate(const GateJob& job, const GatePiece& piece) {
   const Planes planes(job.desc);
   const std::int64_t channel = piece.block * planes.lanes + piece.lane;
@@ -77,17 +78,17 @@ void RunGate(const GateJob& job, const GatePiece& piece) {
   const auto moved = [](auto* data, std::int64_t by) {
     return data == nullptr ? nullptr : data + by;
   };
-  const GateRows<T> rows{
-      static_cast<const T*>(job.gate) + gate_at,  static_cast<const T*>(job.from) + at,
-      moved(static_cast<T*>(job.to), at),         moved(static_cast<const T*>(job.x), at),
-      moved(static_cast<T*>(job.dgate), gate_at), planes.lanes};
+  const GateRows<S> rows{
+      static_cast<const S*>(job.gate) + gate_at,  static_cast<const S*>(job.from) + at,
+      moved(static_cast<S*>(job.to), at),         moved(static_cast<const S*>(job.x), at),
+      moved(static_cast<S*>(job.dgate), gate_at), planes.lanes};
   if (planes.lanes == 1) return rows.Plane(piece.pixels);
-  ForEachVector<T>(piece.lanes, [&](auto vector, std::int64_t lane)
-                                    HWY_ATTR { rows.Lanes(vector, lane, piece.pixels); });
+  ForEachStored<Computed<S>>(piece.lanes, [&](auto vector, std::int64_t lane)
+                                              HWY_ATTR { rows.Lanes(vector, lane, piece.pixels); });
 }
 
 void GatePart(const GateJob& job, const GatePiece& piece) {
-  with_type(job.dtype, [&](auto zero) { RunGate<decltype(zero)>(job, piece); });
+  with_stored_type(job.dtype, [&](auto zero) { RunGate<decltype(zero)>(job, piece); });
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -119,7 +120,6 @@ void run(const GateJob& job, std::int64_t most, int threads) {
 
 void CpuLayerOps::gate_forward(DType dtype, const GateDesc& desc, const void* x, const void* gate,
                                void* y, Stream&) const {
-  validate(dtype, "gate_forward");
   validate(desc);
   const std::int64_t lanes = std::min(gate_lanes, Planes(desc.x).lanes);
   run({dtype, desc.x, gate, x, y}, ceil_div(gate_elements, lanes), threads_);
@@ -127,7 +127,6 @@ void CpuLayerOps::gate_forward(DType dtype, const GateDesc& desc, const void* x,
 
 void CpuLayerOps::gate_backward(DType dtype, const GateDesc& desc, const void* x, const void* gate,
                                 const void* dy, void* dx, void* dgate, Stream&) const {
-  validate(dtype, "gate_backward");
   validate(desc);
   run({dtype, desc.x, gate, dy, dx, x, dgate}, desc.x.h * desc.x.w, threads_);
 }

@@ -16,7 +16,7 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -40,7 +40,7 @@ struct PixelRun {
 
   template <class F>
   HWY_INLINE void ForEachOfChannel(std::int64_t c, F&& f) const {
-    ForEachVector<T>(run.pixels, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(run.pixels, [&](auto at, std::int64_t i) HWY_ATTR {
       f(
           at, offset(c, i),
           [c](const T* values) HWY_ATTR { return hn::Set(VectorTag<T>(), values[c]); },
@@ -50,7 +50,7 @@ struct PixelRun {
   template <class F>
   HWY_INLINE void ForEachOfPixel(std::int64_t pixel, F&& f) const {
     for (std::int64_t c = 0; c < planes.channels; c += planes.lanes)
-      ForEachVector<T>(lanes_from(c), [&](auto at, std::int64_t lane) HWY_ATTR {
+      ForEachStored<T>(lanes_from(c), [&](auto at, std::int64_t lane) HWY_ATTR {
         f(
             at, offset(c, pixel) + lane,
             [at, first = c + lane](const T* values) HWY_ATTR { return at.Load(values + first); },
@@ -71,7 +71,7 @@ struct PixelRun {
     const VectorTag<T> d;
     const T share = T(1.0 / double(planes.channels));
     if (planes.lanes == 1) {
-      ForEachVector<T>(run.pixels, [&](auto at, std::int64_t i) HWY_ATTR {
+      ForEachStored<T>(run.pixels, [&](auto at, std::int64_t i) HWY_ATTR {
         VectorOf<T> total[2] = {hn::Zero(d), hn::Zero(d)}, terms[2] = {hn::Zero(d), hn::Zero(d)};
         for (std::int64_t c = 0; c < planes.channels; ++c) {
           f(
@@ -116,7 +116,7 @@ struct PixelRun {
       return;
     }
     for (std::int64_t c = 0; c < planes.channels; c += planes.lanes)
-      ForEachVector<T>(lanes_from(c), [&](auto at, std::int64_t lane) HWY_ATTR {
+      ForEachStored<T>(lanes_from(c), [&](auto at, std::int64_t lane) HWY_ATTR {
         VectorOf<T> total[2] = {hn::Zero(d), hn::Zero(d)}, terms[2] = {hn::Zero(d), hn::Zero(d)};
         for (std::int64_t pixel = 0; pixel < run.pixels; ++pixel) {
           f(
@@ -135,21 +135,23 @@ struct PixelRun {
       });
   }
 
-  void ZeroPaddingLanes(T* out) const {
+  template <class S>
+  void ZeroPaddingLanes(S* out) const {
     for (std::int64_t c = planes.channels; c < planes.padded_channels(); ++c)
-      for (std::int64_t pixel = 0; pixel < run.pixels; ++pixel) out[offset(c, pixel)] = 0;
+      for (std::int64_t pixel = 0; pixel < run.pixels; ++pixel) out[offset(c, pixel)] = S(0);
   }
 };
 
-template <class T>
-void RunPixelJob(const PixelJob& job, const PixelRun<T>& run, double* sums) {
+template <class S>
+void RunPixelJob(const PixelJob& job, const PixelRun<Computed<S>>& run, double* sums) {
+  using T = Computed<S>;
   using Kind = PixelJob::Kind;
   const VectorTag<T> d;
-  const T* const x = static_cast<const T*>(job.x);
-  const T* const dy = static_cast<const T*>(job.dy);
+  const S* const x = static_cast<const S*>(job.x);
+  const S* const dy = static_cast<const S*>(job.dy);
   const T* const scale = static_cast<const T*>(job.scale);
   const T* const shift = static_cast<const T*>(job.shift);
-  T* const out = static_cast<T*>(job.out);
+  S* const out = static_cast<S*>(job.out);
 
   // By pixel: the mean and 1 / deviation of x, then the two means of the gradient.
   HWY_ALIGN T mean[1][run_pixels], inverse[1][run_pixels], means[2][run_pixels];
@@ -162,7 +164,7 @@ void RunPixelJob(const PixelJob& job, const PixelRun<T>& run, double* sums) {
           const auto centred = hn::Sub(at.Load(x + i), pixel(mean[0]));
           terms[0] = hn::Mul(centred, centred);
         });
-    ForEachVector<T>(run.run.pixels, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(run.run.pixels, [&](auto at, std::int64_t i) HWY_ATTR {
       const auto variance = hn::Add(at.Load(inverse[0] + i), hn::Set(d, T(job.epsilon)));
       at.Store(hn::Div(hn::Set(d, T(1)), hn::Sqrt(variance)), inverse[0] + i);
     });
@@ -232,9 +234,10 @@ void PixelPiece(const PixelJob& job, std::int64_t piece) {
   const std::int64_t pair = 2 * pieces.planes.padded_channels();
   double* const sums = job.sums == nullptr ? nullptr : job.sums + piece * pair;
   if (sums != nullptr) std::fill(sums, sums + pair, 0.0);
-  with_type(job.dtype, [&](auto zero) {
+  with_stored_type(job.dtype, [&](auto zero) {
+    using S = decltype(zero);
     for (std::int64_t i = pieces.first_run(piece); i < pieces.first_run(piece + 1); ++i)
-      RunPixelJob(job, PixelRun<decltype(zero)>{pieces.planes, pieces.run(i)}, sums);
+      RunPixelJob<S>(job, PixelRun<Computed<S>>{pieces.planes, pieces.run(i)}, sums);
   });
 }
 
@@ -286,7 +289,6 @@ std::size_t pixel_workspace_bytes(const TensorDesc& desc) {
 
 void CpuLayerOps::layer_norm_forward(DType dtype, const LayerNormDesc& desc, const void* x,
                                      const void* scale, const void* shift, void* y, Stream&) const {
-  validate(dtype, "layer_norm_forward");
   validate(desc);
   run_pieces({PixelJob::Kind::norm, dtype, PixelPieces(desc.x), desc.epsilon, x, nullptr, scale,
               shift, y, nullptr},
@@ -296,7 +298,6 @@ void CpuLayerOps::layer_norm_forward(DType dtype, const LayerNormDesc& desc, con
 void CpuLayerOps::layer_norm_backward(DType dtype, const LayerNormDesc& desc,
                                       const LayerNormBackward& io, Workspace workspace,
                                       Stream&) const {
-  validate(dtype, "layer_norm_backward");
   validate(desc);
   const PixelJob job{PixelJob::Kind::norm_backward,
                      dtype,
@@ -315,7 +316,6 @@ void CpuLayerOps::layer_norm_backward(DType dtype, const LayerNormDesc& desc,
 
 void CpuLayerOps::scale_channels_forward(DType dtype, const TensorDesc& desc, const void* x,
                                          const void* scale, void* y, Stream&) const {
-  validate(dtype, "scale_channels_forward");
   run_pieces(
       {PixelJob::Kind::scale, dtype, PixelPieces(desc), 0, x, nullptr, scale, nullptr, y, nullptr},
       threads_);
@@ -324,14 +324,12 @@ void CpuLayerOps::scale_channels_forward(DType dtype, const TensorDesc& desc, co
 void CpuLayerOps::scale_channels_backward(DType dtype, const TensorDesc& desc, const void* x,
                                           const void* dy, const void* scale, void* dx, void* dscale,
                                           Workspace workspace, Stream&) const {
-  validate(dtype, "scale_channels_backward");
   scale_backward(PixelJob::Kind::scale_backward, dtype, desc, x, dy, scale, dx, dscale, workspace,
                  threads_);
 }
 
 void CpuLayerOps::prelu_forward(DType dtype, const TensorDesc& desc, const void* x,
                                 const void* slope, void* y, Stream&) const {
-  validate(dtype, "prelu_forward");
   run_pieces(
       {PixelJob::Kind::prelu, dtype, PixelPieces(desc), 0, x, nullptr, slope, nullptr, y, nullptr},
       threads_);
@@ -340,7 +338,6 @@ void CpuLayerOps::prelu_forward(DType dtype, const TensorDesc& desc, const void*
 void CpuLayerOps::prelu_backward(DType dtype, const TensorDesc& desc, const void* x, const void* dy,
                                  const void* slope, void* dx, void* dslope, Workspace workspace,
                                  Stream&) const {
-  validate(dtype, "prelu_backward");
   scale_backward(PixelJob::Kind::prelu_backward, dtype, desc, x, dy, slope, dx, dslope, workspace,
                  threads_);
 }

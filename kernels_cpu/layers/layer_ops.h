@@ -7,6 +7,7 @@
 
 #include "conv/device.h"
 #include "conv/layer_ops.h"
+#include "conv/optional/half_ops.h"
 
 namespace convlab::cpu {
 
@@ -15,7 +16,7 @@ std::size_t channel_workspace_bytes(const TensorDesc&);
 std::size_t lrn_workspace_bytes(const TensorDesc&, int threads);
 std::size_t pixel_workspace_bytes(const TensorDesc&);
 
-class CpuLayerOps : public LayerOps {
+class CpuLayerOps : public LayerOps, public HalfOps {
  public:
   explicit CpuLayerOps(const DeviceInfo& info) : threads_(info.threads), l2_bytes_(info.l2_bytes) {}
 
@@ -104,6 +105,9 @@ class CpuLayerOps : public LayerOps {
                      Stream&) const override;
   void prelu_backward(DType, const TensorDesc&, const void* x, const void* dy, const void* slope,
                       void* dx, void* dslope, Workspace, Stream&) const override;
+
+  void convert_type(DType from_type, const void* from, DType to_type, void* to, std::int64_t count,
+                    Stream&) const override;
 
  private:
   int threads_;

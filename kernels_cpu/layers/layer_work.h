@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "conv/types/layout.h"
+#include "conv/types/arithmetic_type.h"
 
 namespace convlab::cpu {
 
-// f(T()) for the C++ type of a DType that validate() has let through.
+// f(T()) for the C++ type in which elements of a DType are computed.
 template <class F>
 void with_type(DType dtype, F f) {
-  if (dtype == DType::f32)
-    f(float());
-  else
+  if (dtype == DType::f64)
     f(double());
+  else
+    f(float());
 }
 
 // Waking the other threads costs some microseconds, in which one thread handles about this many

@@ -12,27 +12,28 @@
 #include <hwy/highway.h>
 
 #include "hwy/contrib/math/math-inl.h"
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
 
 // p = e^(x - max) / sum; loss = log(sum) + max - x[label]. Subtracting the greatest keeps every
 // exponential within [0, 1].
-template <class T>
+template <class S>
 void SoftmaxRow(const SoftmaxJob& job, std::int64_t row) {
+  using T = Computed<S>;
   const VectorTag<T> d;
-  const T* const x = static_cast<const T*>(job.x) + row * job.pitch;
+  const S* const x = static_cast<const S*>(job.x) + row * job.pitch;
   T* const p = static_cast<T*>(job.p) + row * job.pitch;
   T greatest = -std::numeric_limits<T>::infinity();
-  for (std::int64_t i = 0; i < job.classes; ++i) greatest = x[i] < greatest ? greatest : x[i];
+  for (std::int64_t i = 0; i < job.classes; ++i) greatest = x[i] < greatest ? greatest : T(x[i]);
   const std::int64_t label = job.label == nullptr ? -1 : job.label[row];
   const bool counts = label >= 0 && label < job.classes;
   const double distance = counts ? double(greatest) - double(x[label]) : 0;  // before p is written
 
   const auto shift = hn::Set(d, greatest);
   auto sums = hn::Zero(d);
-  ForEachVector<T>(job.classes, [&](auto at, std::int64_t i) HWY_ATTR {
+  ForEachStored<T>(job.classes, [&](auto at, std::int64_t i) HWY_ATTR {
     const auto exponent = hn::Sub(at.Load(x + i), shift);
     // Exp takes a NaN for a very small number.
     const auto e = hn::IfThenElse(hn::IsNaN(exponent), exponent, hn::Exp(d, exponent));
@@ -41,34 +42,36 @@ void SoftmaxRow(const SoftmaxJob& job, std::int64_t row) {
   });
   const T sum = SumLanes<T>(sums);
   const auto factor = hn::Set(d, 1 / sum);
-  ForEachVector<T>(job.classes, [&](auto at, std::int64_t i)
+  ForEachStored<T>(job.classes, [&](auto at, std::int64_t i)
                                     HWY_ATTR { at.Store(hn::Mul(at.Load(p + i), factor), p + i); });
   std::fill(p + job.classes, p + job.pitch, T(0));
   if (job.loss != nullptr)
     static_cast<T*>(job.loss)[row] = T(counts ? std::log(double(sum)) + distance : 0);
 }
 
-template <class T>
+template <class S>
 void CrossEntropyGradientRow(const CrossEntropyGradientJob& job, std::int64_t row) {
+  using T = Computed<S>;
   const VectorTag<T> d;
   const T* const p = static_cast<const T*>(job.p) + row * job.pitch;
-  T* const dx = static_cast<T*>(job.dx) + row * job.pitch;
+  S* const dx = static_cast<S*>(job.dx) + row * job.pitch;
   const std::int64_t label = job.label[row];
   if (label < 0 || label >= job.classes) {
-    std::fill(dx, dx + job.pitch, T(0));
+    std::fill(dx, dx + job.pitch, S(0));
     return;
   }
-  const T at_label = (p[label] - 1) * T(job.factor);  // before dx, which may be p, is written
+  const S at_label = S((p[label] - 1) * T(job.factor));  // before dx, which may be p, is written
   const auto factor = hn::Set(d, T(job.factor));
-  ForEachVector<T>(job.pitch, [&](auto at, std::int64_t i)
+  ForEachStored<T>(job.pitch, [&](auto at, std::int64_t i)
                                   HWY_ATTR { at.Store(hn::Mul(at.Load(p + i), factor), dx + i); });
   dx[label] = at_label;
 }
 
-template <class T>
+template <class S>
 void SquaredErrorImage(const SquaredErrorJob& job, std::int64_t image) {
+  using T = Computed<S>;
   const VectorTag<T> d;
-  const T* const x = static_cast<const T*>(job.x) + image * job.count;
+  const S* const x = static_cast<const S*>(job.x) + image * job.count;
   const T* const target = static_cast<const T*>(job.target) + image * job.count;
   if (job.loss != nullptr) {
     // A chunk is summed in T, the chunks in double.
@@ -76,7 +79,7 @@ void SquaredErrorImage(const SquaredErrorJob& job, std::int64_t image) {
     double total = 0;
     for (std::int64_t first = 0; first < job.count; first += chunk) {
       auto sum = hn::Zero(d);
-      ForEachVector<T>(std::min(chunk, job.count - first), [&](auto at, std::int64_t i) HWY_ATTR {
+      ForEachStored<T>(std::min(chunk, job.count - first), [&](auto at, std::int64_t i) HWY_ATTR {
         const auto difference = hn::Sub(at.Load(x + first + i), at.Load(target + first + i));
         sum = hn::MulAdd(difference, difference, sum);
       });
@@ -85,22 +88,23 @@ void SquaredErrorImage(const SquaredErrorJob& job, std::int64_t image) {
     static_cast<T*>(job.loss)[image] = T(total / double(job.values));
   }
   if (job.dx != nullptr) {
-    T* const dx = static_cast<T*>(job.dx) + image * job.count;
+    S* const dx = static_cast<S*>(job.dx) + image * job.count;
     const auto factor = hn::Set(d, T(2 * job.factor / double(job.values)));
-    ForEachVector<T>(job.count, [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(job.count, [&](auto at, std::int64_t i) HWY_ATTR {
       at.Store(hn::Mul(factor, hn::Sub(at.Load(x + i), at.Load(target + i))), dx + i);
     });
   }
 }
 
 void Softmax(const SoftmaxJob& job, std::int64_t row) {
-  with_type(job.dtype, [&](auto zero) { SoftmaxRow<decltype(zero)>(job, row); });
+  with_stored_type(job.dtype, [&](auto zero) { SoftmaxRow<decltype(zero)>(job, row); });
 }
 void CrossEntropyGradient(const CrossEntropyGradientJob& job, std::int64_t row) {
-  with_type(job.dtype, [&](auto zero) { CrossEntropyGradientRow<decltype(zero)>(job, row); });
+  with_stored_type(job.dtype,
+                   [&](auto zero) { CrossEntropyGradientRow<decltype(zero)>(job, row); });
 }
 void SquaredError(const SquaredErrorJob& job, std::int64_t image) {
-  with_type(job.dtype, [&](auto zero) { SquaredErrorImage<decltype(zero)>(job, image); });
+  with_stored_type(job.dtype, [&](auto zero) { SquaredErrorImage<decltype(zero)>(job, image); });
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -132,7 +136,6 @@ void CpuLayerOps::softmax(DType dtype, const TensorDesc& desc, const void* x, vo
 void CpuLayerOps::cross_entropy_forward(DType dtype, const TensorDesc& desc, const void* x,
                                         const std::int32_t* label, void* p, void* loss,
                                         Stream&) const {
-  validate(dtype, "softmax");
   validate_classes(desc, "softmax");
   for_each_image(desc, threads_, SoftmaxJob{dtype, desc.c, desc.padded_c(), x, label, p, loss},
                  HWY_DYNAMIC_DISPATCH(Softmax));
@@ -141,7 +144,6 @@ void CpuLayerOps::cross_entropy_forward(DType dtype, const TensorDesc& desc, con
 void CpuLayerOps::cross_entropy_backward(DType dtype, const TensorDesc& desc, const void* p,
                                          const std::int32_t* label, double factor, void* dx,
                                          Stream&) const {
-  validate(dtype, "cross_entropy");
   validate_classes(desc, "cross_entropy");
   for_each_image(desc, threads_,
                  CrossEntropyGradientJob{dtype, desc.c, desc.padded_c(), p, label, factor, dx},
@@ -150,7 +152,6 @@ void CpuLayerOps::cross_entropy_backward(DType dtype, const TensorDesc& desc, co
 
 void CpuLayerOps::squared_error_forward(DType dtype, const TensorDesc& desc, const void* x,
                                         const void* target, void* loss, Stream&) const {
-  validate(dtype, "squared_error");
   const std::int64_t pixels = desc.h * desc.w;
   for_each_image(desc, threads_,
                  SquaredErrorJob{dtype, desc.padded_c() * pixels, desc.c * pixels, x, target, 0,
@@ -161,7 +162,6 @@ void CpuLayerOps::squared_error_forward(DType dtype, const TensorDesc& desc, con
 void CpuLayerOps::squared_error_backward(DType dtype, const TensorDesc& desc, const void* x,
                                          const void* target, double factor, void* dx,
                                          Stream&) const {
-  validate(dtype, "squared_error");
   const std::int64_t pixels = desc.h * desc.w;
   for_each_image(desc, threads_,
                  SquaredErrorJob{dtype, desc.padded_c() * pixels, desc.c * pixels, x, target,

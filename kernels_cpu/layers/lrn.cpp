@@ -17,7 +17,7 @@
 #include <hwy/highway.h>
 
 #include "hwy/contrib/math/math-inl.h"
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -39,22 +39,22 @@ struct PixelTile {
   const Planes& planes;
   std::int64_t image, first, count;
 
-  template <class T>
-  void Read(const T* from, T* tile) const {
+  template <class S>
+  void Read(const S* from, Computed<S>* tile) const {
     for (std::int64_t c = 0; c < planes.channels; ++c, tile += lrn_pixels) {
-      const T* const row = from + planes.offset(image, c, first);
+      const S* const row = from + planes.offset(image, c, first);
       for (std::int64_t i = 0; i < count; ++i) tile[i] = row[i * planes.lanes];
       for (std::int64_t i = count; i < lrn_pixels; ++i) tile[i] = 0;
     }
   }
-  template <class T>
-  void Write(const T* tile, T* to) const {
+  template <class S>
+  void Write(const Computed<S>* tile, S* to) const {
     for (std::int64_t c = 0; c < planes.channels; ++c, tile += lrn_pixels) {
-      T* const row = to + planes.offset(image, c, first);
-      for (std::int64_t i = 0; i < count; ++i) row[i * planes.lanes] = tile[i];
+      S* const row = to + planes.offset(image, c, first);
+      for (std::int64_t i = 0; i < count; ++i) row[i * planes.lanes] = S(tile[i]);
     }
     for (std::int64_t c = planes.channels; c < planes.padded_channels(); ++c)
-      for (std::int64_t i = 0; i < count; ++i) to[planes.offset(image, c, first + i)] = 0;
+      for (std::int64_t i = 0; i < count; ++i) to[planes.offset(image, c, first + i)] = S(0);
   }
 };
 
@@ -69,8 +69,9 @@ HWY_INLINE VectorOf<T> SumRows(const T* tile, std::int64_t begin, std::int64_t e
   return sum;
 }
 
-template <class T>
-void RunLrnTile(const LrnJob& job, const PixelTile& pixels, T* scratch) {
+template <class S>
+void RunLrnTile(const LrnJob& job, const PixelTile& pixels, Computed<S>* scratch) {
+  using T = Computed<S>;
   const VectorTag<T> d;
   constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(d));
   const LrnDesc& lrn = job.lrn;
@@ -80,7 +81,7 @@ void RunLrnTile(const LrnJob& job, const PixelTile& pixels, T* scratch) {
   T* const squares = scratch + tile;
   T* const out = scratch + 2 * tile;
   T* const dy = scratch + 3 * tile;
-  pixels.Read(static_cast<const T*>(job.x), x);
+  pixels.Read(static_cast<const S*>(job.x), x);
   for (std::int64_t i = 0; i < tile; i += kLanes) {
     const auto v = hn::LoadU(d, x + i);
     hn::StoreU(hn::Mul(v, v), d, squares + i);
@@ -99,7 +100,7 @@ void RunLrnTile(const LrnJob& job, const PixelTile& pixels, T* scratch) {
     for_each([&](std::int64_t i, VectorOf<T>, VectorOf<T> power)
                  HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, x + i), power), d, out + i); });
   } else {
-    pixels.Read(static_cast<const T*>(job.dy), dy);
+    pixels.Read(static_cast<const S*>(job.dy), dy);
     // out = dy s^-beta; dy becomes dy x s^(-beta - 1).
     for_each([&](std::int64_t i, VectorOf<T> s, VectorOf<T> power) HWY_ATTR {
       const auto direct = hn::Mul(hn::LoadU(d, dy + i), power);
@@ -115,14 +116,15 @@ void RunLrnTile(const LrnJob& job, const PixelTile& pixels, T* scratch) {
         hn::StoreU(hn::Add(hn::LoadU(d, out + i), indirect), d, out + i);
       }
   }
-  pixels.Write(out, static_cast<T*>(job.out));
+  pixels.Write(out, static_cast<S*>(job.out));
 }
 
 void LrnTile(const LrnJob& job, std::int64_t image, std::int64_t first, std::byte* scratch) {
   const Planes planes(job.lrn.x);
   const PixelTile pixels{planes, image, first, std::min(lrn_pixels, planes.pixels - first)};
-  with_type(job.dtype, [&](auto zero) {
-    RunLrnTile(job, pixels, reinterpret_cast<decltype(zero)*>(scratch));
+  with_stored_type(job.dtype, [&](auto zero) {
+    using S = decltype(zero);
+    RunLrnTile<S>(job, pixels, reinterpret_cast<Computed<S>*>(scratch));
   });
 }
 
@@ -140,7 +142,6 @@ std::int64_t thread_bytes(const TensorDesc& desc) {
 }
 
 void run_lrn(const LrnJob& job, Workspace workspace, int threads) {
-  validate(job.dtype, "lrn");
   validate(job.lrn);
   const TensorDesc& desc = job.lrn.x;
 #pragma omp parallel num_threads(threads) if (desc.elements() > serial_elements)

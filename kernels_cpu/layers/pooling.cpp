@@ -16,7 +16,8 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
+#include "kernels_cpu/layers/row_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -80,8 +81,9 @@ double MeanShare(const PoolDesc& pool, std::int64_t z, std::int64_t p, std::int6
 }
 
 // Elements `step` apart.
-template <class T, class At>
-HWY_INLINE VectorOf<T> LoadStep(At at, const T* p, std::int64_t step) {
+template <class S, class At>
+HWY_INLINE VectorOf<Computed<S>> LoadStep(At at, const S* p, std::int64_t step) {
+  using T = Computed<S>;
   if (step == 1) return at.Load(p);
   HWY_ALIGN T values[hn::MaxLanes(VectorTag<T>())] = {};
   for (std::size_t i = 0; i < at.template Count<T>(); ++i) values[i] = p[std::int64_t(i) * step];
@@ -122,14 +124,15 @@ HWY_INLINE VectorOf<T> LoadIndex(At at, const std::uint8_t* p) {
 }
 
 // A channel or block of x with row p of slice z of y.
-template <class T>
+template <class S>
 struct ForwardPoolRow {
+  using T = Computed<S>;
   const PoolDesc& pool;
   std::int64_t z, p, lanes;
   PoolRange slices, rows;   // window elements inside
   std::int64_t slice_step;  // of x, in elements
-  const T* x;
-  T* y;
+  const S* x;
+  S* y;
   std::uint8_t* index;  // or null
 
   // The vector of y at `out` in its row, whose windows have these columns inside; `in` is where in
@@ -138,13 +141,13 @@ struct ForwardPoolRow {
   HWY_INLINE void Vector(At at, std::int64_t out, std::int64_t in, PoolRange columns) const {
     const VectorTag<T> d;
     const std::int64_t step = lanes == 1 ? pool.stride_w : 1;
-    const T* const origin = x + (z * pool.stride_d - pool.pad_d) * slice_step +
+    const S* const origin = x + (z * pool.stride_d - pool.pad_d) * slice_step +
                             (p * pool.stride_h - pool.pad_h) * pool.x.w * lanes + in;
     if (pool.kind == PoolKind::average) {
       auto sum = hn::Zero(d);
       for (std::int64_t t = slices.begin; t < slices.end; ++t)
         for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-          const T* const row = origin + t * slice_step + r * pool.x.w * lanes;
+          const S* const row = origin + t * slice_step + r * pool.x.w * lanes;
           for (std::int64_t s = columns.begin; s < columns.end; ++s)
             sum = hn::Add(sum, LoadStep(at, row + s * lanes, step));
         }
@@ -160,7 +163,7 @@ struct ForwardPoolRow {
                skipped_rows = hn::Set(d, T((pool.window_h - rows.size()) * pool.window_w));
     for (std::int64_t t = slices.begin; t < slices.end; ++t) {
       for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-        const T* const row = origin + t * slice_step + r * pool.x.w * lanes;
+        const S* const row = origin + t * slice_step + r * pool.x.w * lanes;
         for (std::int64_t s = columns.begin; s < columns.end; ++s) {
           const auto v = LoadStep(at, row + s * lanes, step);
           // A NaN wins and stays, so that it is not lost.
@@ -181,7 +184,7 @@ struct ForwardPoolRow {
     const auto one_q = [&](std::int64_t q) HWY_ATTR {
       const std::int64_t in = (q * pool.stride_w - pool.pad_w) * lanes;
       const PoolRange columns = ColumnsInside(pool, q);
-      ForEachVector<T>(lanes, [&](auto at, std::int64_t lane)
+      ForEachStored<T>(lanes, [&](auto at, std::int64_t lane)
                                   HWY_ATTR { Vector(at, q * lanes + lane, in + lane, columns); });
     };
     // Whole windows: vectors over q have the same columns.
@@ -193,7 +196,7 @@ struct ForwardPoolRow {
       whole = {first.begin, std::max(first.begin, last.end)};
     }
     for (std::int64_t q = 0; q < whole.begin; ++q) one_q(q);
-    ForEachVector<T>(whole.size(), [&](auto at, std::int64_t i) HWY_ATTR {
+    ForEachStored<T>(whole.size(), [&](auto at, std::int64_t i) HWY_ATTR {
       const std::int64_t q = whole.begin + i;
       Vector(at, q, q * pool.stride_w - pool.pad_w, PoolRange{0, pool.window_w});
     });
@@ -203,26 +206,31 @@ struct ForwardPoolRow {
 
 // A channel or block of dy with row h of slice d of dx. Row p of dy reaches it through window row
 // h + pad_h - p * stride_h, slice z through window slice d + pad_d - z * stride_d.
-template <class T>
+template <class S>
 struct BackwardPoolRow {
+  using T = Computed<S>;
   const PoolDesc& pool;
   std::int64_t d, h, lanes;
-  const T* dy;
+  const S* dy;
   const std::uint8_t* index;  // null for means
-  T* dx;
+  S* dx;
 
   void Run() const {
-    std::fill(dx, dx + pool.x.w * lanes, T(0));
+    ForEachRowPart(dx, pool.x.w, lanes,
+                   [&](T* sums, const RowPart& part) HWY_ATTR { AddRows(sums, part); });
+  }
+
+  void AddRows(T* sums, const RowPart& part) const {
     const PoolRange slices =
         OutputsReaching(d + pool.pad_d, pool.stride_d, pool.window_d, pool.y_depth);
     const PoolRange rows =
         OutputsReaching(h + pool.pad_h, pool.stride_h, pool.window_h, pool.y_rows());
     for (std::int64_t z = slices.begin; z < slices.end; ++z)
-      for (std::int64_t p = rows.begin; p < rows.end; ++p) AddRow(z, p);
+      for (std::int64_t p = rows.begin; p < rows.end; ++p) AddRow(sums, part, z, p);
   }
 
   // Row p of slice z of dy.
-  void AddRow(std::int64_t z, std::int64_t p) const {
+  void AddRow(T* sums, const RowPart& part, std::int64_t z, std::int64_t p) const {
     const std::int64_t t = d + pool.pad_d - z * pool.stride_d;
     const std::int64_t r = h + pool.pad_h - p * pool.stride_h;
     const std::int64_t row = (z * pool.y_rows() + p) * pool.y.w * lanes;
@@ -232,24 +240,26 @@ struct BackwardPoolRow {
         pool.count_padding && CountedWindow(pool.y.w - 1, pool.stride_w, pool.pad_w, pool.window_w,
                                             pool.x.w, pool.pad_end_w) == pool.window_w;
     for (std::int64_t s = 0; s < pool.window_w; ++s) {
-      const PoolRange q = OutputsInside(s, pool.stride_w, pool.pad_w, pool.y.w, pool.x.w);
+      const PoolRange q =
+          OutputsInside(s - part.column, pool.stride_w, pool.pad_w, pool.y.w, part.columns);
       const T element = T((t * pool.window_h + r) * pool.window_w + s);
       if (lanes == 1 && (index != nullptr || one_share))
-        ForEachVector<T>(q.size(), [&](auto at, std::int64_t i) HWY_ATTR {
-          Vector(at, row, q.begin + i, s, 0, element, share);
+        ForEachStored<T>(q.size(), [&](auto at, std::int64_t i) HWY_ATTR {
+          Vector(at, sums, part, row, q.begin + i, s, 0, element, share);
         });
       else
         for (std::int64_t i = q.begin; i < q.end; ++i)
-          ForEachVector<T>(lanes, [&](auto at, std::int64_t lane)
-                                      HWY_ATTR { Vector(at, row, i, s, lane, element, share); });
+          ForEachStored<T>(part.lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
+            Vector(at, sums, part, row, i, s, part.lane + lane, element, share);
+          });
     }
   }
 
   // Adds the contribution of window column s of the vector of dy at q and a lane of a row, which
   // begins at `row`. A mean counts share(q) of it.
   template <class At, class Share>
-  HWY_INLINE void Vector(At at, std::int64_t row, std::int64_t q, std::int64_t s, std::int64_t lane,
-                         T element, const Share& share) const {
+  HWY_INLINE void Vector(At at, T* sums, const RowPart& part, std::int64_t row, std::int64_t q,
+                         std::int64_t s, std::int64_t lane, T element, const Share& share) const {
     const VectorTag<T> d;
     auto v = at.Load(dy + row + q * lanes + lane);
     if (index != nullptr)
@@ -257,53 +267,53 @@ struct BackwardPoolRow {
           hn::Eq(LoadIndex<T>(at, index + row + q * lanes + lane), hn::Set(d, element)), v);
     else
       v = hn::Mul(v, hn::Set(d, share(q)));
-    AddStep(at, v, dx + (q * pool.stride_w - pool.pad_w + s) * lanes + lane,
+    AddStep(at, v, sums + part.at(q * pool.stride_w - pool.pad_w + s, lane),
             lanes == 1 ? pool.stride_w : 1);
   }
 };
 
 // Row `row` of y, counted over all planes.
-template <class T>
+template <class S>
 void RunForwardPool(const PoolJob& job, std::int64_t row) {
   const PoolDesc& pool = job.pool;
   const std::int64_t lanes = lanes_of(pool.x), plane = row / pool.y.h;
   const std::int64_t to = row * pool.y.w * lanes, p = row % pool.y.h;
   const std::int64_t z = pool.y_depth == 1 ? 0 : p / pool.y_rows();
-  ForwardPoolRow<T>{pool,
+  ForwardPoolRow<S>{pool,
                     z,
                     p - z * pool.y_rows(),
                     lanes,
                     SlicesInside(pool, z),
                     RowsInside(pool, p - z * pool.y_rows()),
                     pool.x_rows() * pool.x.w * lanes,
-                    static_cast<const T*>(job.from) + plane * pool.x.h * pool.x.w * lanes,
-                    static_cast<T*>(job.to) + to,
+                    static_cast<const S*>(job.from) + plane * pool.x.h * pool.x.w * lanes,
+                    static_cast<S*>(job.to) + to,
                     job.index == nullptr ? nullptr : job.index + to}
       .Run();
 }
 
 // Row `row` of dx.
-template <class T>
+template <class S>
 void RunBackwardPool(const PoolJob& job, std::int64_t row) {
   const PoolDesc& pool = job.pool;
   const std::int64_t lanes = lanes_of(pool.x);
   const std::int64_t from = row / pool.x.h * pool.y.h * pool.y.w * lanes, h = row % pool.x.h;
   const std::int64_t d = pool.x_depth == 1 ? 0 : h / pool.x_rows();
-  BackwardPoolRow<T>{pool,
+  BackwardPoolRow<S>{pool,
                      d,
                      h - d * pool.x_rows(),
                      lanes,
-                     static_cast<const T*>(job.from) + from,
+                     static_cast<const S*>(job.from) + from,
                      pool.kind == PoolKind::max ? job.index + from : nullptr,
-                     static_cast<T*>(job.to) + row * pool.x.w * lanes}
+                     static_cast<S*>(job.to) + row * pool.x.w * lanes}
       .Run();
 }
 
 void ForwardPool(const PoolJob& job, std::int64_t row) {
-  with_type(job.dtype, [&](auto zero) { RunForwardPool<decltype(zero)>(job, row); });
+  with_stored_type(job.dtype, [&](auto zero) { RunForwardPool<decltype(zero)>(job, row); });
 }
 void BackwardPool(const PoolJob& job, std::int64_t row) {
-  with_type(job.dtype, [&](auto zero) { RunBackwardPool<decltype(zero)>(job, row); });
+  with_stored_type(job.dtype, [&](auto zero) { RunBackwardPool<decltype(zero)>(job, row); });
 }
 
 }  // namespace convlab::cpu::HWY_NAMESPACE
@@ -328,7 +338,6 @@ void for_each_row(const PoolJob& job, const TensorDesc& to, int threads,
 
 void CpuLayerOps::pool_forward(DType dtype, const PoolDesc& pool, const void* x, void* y,
                                void* index, Stream&) const {
-  validate(dtype, "pool_forward");
   validate(pool);
   for_each_row({dtype, pool, x, y, static_cast<std::uint8_t*>(index)}, pool.y, threads_,
                HWY_DYNAMIC_DISPATCH(ForwardPool));
@@ -336,7 +345,6 @@ void CpuLayerOps::pool_forward(DType dtype, const PoolDesc& pool, const void* x,
 
 void CpuLayerOps::pool_backward(DType dtype, const PoolDesc& pool, const void* dy,
                                 const void* index, void* dx, Stream&) const {
-  validate(dtype, "pool_backward");
   validate(pool);
   // The backward pass only reads the index.
   auto* const winners = static_cast<std::uint8_t*>(const_cast<void*>(index));

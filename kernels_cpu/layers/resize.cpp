@@ -15,7 +15,8 @@
 #include <hwy/foreach_target.h>  // first: compiles the rest once per target
 #include <hwy/highway.h>
 
-#include "kernels_cpu/simd/vectors-inl.h"
+#include "kernels_cpu/half/stored-inl.h"
+#include "kernels_cpu/layers/row_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convlab::cpu::HWY_NAMESPACE {
@@ -56,40 +57,55 @@ struct Columns {
   }
 };
 
+// The elements of these indices.
+template <class S, class V>
+HWY_INLINE VectorOf<Computed<S>> Gather(const S* from, V indices) {
+  const VectorTag<Computed<S>> d;
+  if constexpr (is_computed_as_stored<S>) {
+    return hn::GatherIndex(d, from, indices);
+  } else {
+    HWY_ALIGN std::int32_t at[hn::MaxLanes(d)];
+    HWY_ALIGN S lanes[hn::MaxLanes(d)];
+    hn::Store(indices, hn::RebindToSigned<decltype(d)>(), at);
+    for (std::size_t i = 0; i < hn::MaxLanes(d); ++i) lanes[i] = from[at[i]];
+    return Widen(lanes);
+  }
+}
+
 template <class V>
 HWY_INLINE V Between(V low, V high, V weight) {
   return hn::MulAdd(weight, hn::Sub(high, low), low);
 }
 
-template <class T>
+template <class S>
 void ForwardRows(const ResizeJob& job, std::int64_t plane, std::int64_t begin, std::int64_t end) {
+  using T = Computed<S>;
   const VectorTag<T> d;
   const hn::RebindToSigned<VectorTag<T>> integers;
   const ResizeDesc& resize = job.resize;
   const bool nearest = resize.kind == ResizeKind::nearest;
   const std::int64_t lanes = lanes_of(resize.x), width = resize.y.w;
   const std::int64_t pitch = resize.x.w * lanes;
-  const T* const x = static_cast<const T*>(job.from) + plane * resize.x.h * pitch;
-  T* const y = static_cast<T*>(job.to) + plane * resize.y.h * width * lanes;
+  const S* const x = static_cast<const S*>(job.from) + plane * resize.x.h * pitch;
+  S* const y = static_cast<S*>(job.to) + plane * resize.y.h * width * lanes;
   for (std::int64_t first = 0; first < width; first += kColumns) {
     const std::int64_t count = std::min(kColumns, width - first);
     const Columns<T> columns(resize, first, count);
     for (std::int64_t p = begin; p < end; ++p) {
       const Sample row = SampleOf(resize.kind, p, resize.x.h, resize.y.h);
-      const T* const above = x + row.low * pitch;
-      const T* const below = x + row.high * pitch;
+      const S* const above = x + row.low * pitch;
+      const S* const below = x + row.high * pitch;
       const auto down = hn::Set(d, T(row.weight));
-      T* const out = y + (p * width + first) * lanes;
+      S* const out = y + (p * width + first) * lanes;
       if (lanes == 1) {
-        ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+        ForEachStored<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
           const auto low = hn::LoadU(integers, columns.low + i);
-          auto v = hn::GatherIndex(d, above, low);
+          auto v = Gather(above, low);
           if (!nearest) {
             const auto high = hn::LoadU(integers, columns.high + i);
             const auto right = hn::LoadU(d, columns.weight + i);
-            v = Between(v, hn::GatherIndex(d, above, high), right);
-            const auto lower =
-                Between(hn::GatherIndex(d, below, low), hn::GatherIndex(d, below, high), right);
+            v = Between(v, Gather(above, high), right);
+            const auto lower = Between(Gather(below, low), Gather(below, high), right);
             v = Between(v, lower, down);
           }
           at.Store(v, out + i);
@@ -99,7 +115,7 @@ void ForwardRows(const ResizeJob& job, std::int64_t plane, std::int64_t begin, s
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t low = columns.low[i] * lanes, high = columns.high[i] * lanes;
         const auto right = hn::Set(d, columns.weight[i]);
-        ForEachVector<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
+        ForEachStored<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
           auto v = at.Load(above + low + lane);
           if (!nearest) {
             v = Between(v, at.Load(above + high + lane), right);
@@ -114,84 +130,128 @@ void ForwardRows(const ResizeJob& job, std::int64_t plane, std::int64_t begin, s
   }
 }
 
-// The first row of y whose sample reaches row h of x or one below it.
-std::int64_t FirstRowReaching(const ResizeDesc& resize, std::int64_t h) {
-  std::int64_t before = 0, after = resize.y.h;
+// The first of `count` outputs that `reaches`, as all behind it do.
+template <class Reaches>
+std::int64_t FirstOutput(std::int64_t count, const Reaches& reaches) {
+  std::int64_t before = 0, after = count;
   while (before < after) {
     const std::int64_t p = (before + after) / 2;
-    if (SampleOf(resize.kind, p, resize.x.h, resize.y.h).high < h)
-      before = p + 1;
-    else
+    if (reaches(p))
       after = p;
+    else
+      before = p + 1;
   }
   return before;
 }
 
-template <class T>
-void BackwardRow(const ResizeJob& job, std::int64_t plane, std::int64_t h) {
-  const VectorTag<T> d;
-  const ResizeDesc& resize = job.resize;
-  const bool nearest = resize.kind == ResizeKind::nearest;
-  const std::int64_t lanes = lanes_of(resize.x), width = resize.y.w;
-  const T* const dy = static_cast<const T*>(job.from) + plane * resize.y.h * width * lanes;
-  T* const dx = static_cast<T*>(job.to) + (plane * resize.x.h + h) * resize.x.w * lanes;
-  std::fill(dx, dx + resize.x.w * lanes, T(0));
-  const std::int64_t first_row = FirstRowReaching(resize, h);
+// Row h of a plane of dx.
+template <class S>
+struct BackwardResizeRow {
+  using T = Computed<S>;
+  const ResizeDesc& resize;
+  std::int64_t h, lanes;
+  const S* dy;  // of the plane
+  S* dx;        // of the row
+
+  void Run() const {
+    ForEachRowPart(dx, resize.x.w, lanes,
+                   [&](T* sums, const RowPart& part) HWY_ATTR { AddColumns(sums, part); });
+  }
+
+  Sample Column(std::int64_t q) const { return SampleOf(resize.kind, q, resize.x.w, resize.y.w); }
+
+  void AddColumns(T* sums, const RowPart& part) const {
+    const std::int64_t end_column = part.column + part.columns;
+    const std::int64_t begin =
+        FirstOutput(resize.y.w, [&](std::int64_t q) { return Column(q).high >= part.column; });
+    const std::int64_t end =
+        FirstOutput(resize.y.w, [&](std::int64_t q) { return Column(q).low >= end_column; });
+    const std::int64_t first_row = FirstOutput(resize.y.h, [&](std::int64_t p) {
+      return SampleOf(resize.kind, p, resize.x.h, resize.y.h).high >= h;
+    });
+    for (std::int64_t first = begin; first < end; first += kColumns) {
+      const std::int64_t count = std::min(kColumns, end - first);
+      const Columns<T> columns(resize, first, count);
+      if (lanes == 1)
+        AddPixels(sums, part, columns, first, count, first_row);
+      else
+        AddLanes(sums, part, columns, first, count, first_row);
+    }
+  }
+
   // f(row of dy, its share) for the rows of dy that row h of x has a part in.
-  const auto for_each_row = [&](auto f) HWY_ATTR {
+  template <class F>
+  HWY_INLINE void ForEachRow(std::int64_t first_row, const F& f) const {
     for (std::int64_t p = first_row; p < resize.y.h; ++p) {
       const Sample row = SampleOf(resize.kind, p, resize.x.h, resize.y.h);
       if (row.low > h) break;
-      f(dy + p * width * lanes,
+      f(dy + p * resize.y.w * lanes,
         T((row.low == h ? 1 - row.weight : 0) + (row.high == h ? row.weight : 0)));
     }
-  };
-  for (std::int64_t first = 0; first < width; first += kColumns) {
-    const std::int64_t count = std::min(kColumns, width - first);
-    const Columns<T> columns(resize, first, count);
-    if (lanes == 1) {
-      HWY_ALIGN T sums[kColumns] = {};
-      for_each_row([&](const T* row, T share) HWY_ATTR {
-        ForEachVector<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
-          at.Store(hn::MulAdd(hn::Set(d, share), at.Load(row + first + i), at.Load(sums + i)),
-                   sums + i);
-        });
+  }
+
+  void AddPixels(T* sums, const RowPart& part, const Columns<T>& columns, std::int64_t first,
+                 std::int64_t count, std::int64_t first_row) const {
+    const VectorTag<T> d;
+    HWY_ALIGN T of_columns[kColumns] = {};
+    ForEachRow(first_row, [&](const S* row, T share) HWY_ATTR {
+      ForEachStored<T>(count, [&](auto at, std::int64_t i) HWY_ATTR {
+        at.Store(hn::MulAdd(hn::Set(d, share), at.Load(row + first + i), at.Load(of_columns + i)),
+                 of_columns + i);
       });
-      for (std::int64_t i = 0; i < count; ++i) {
-        if (nearest) {
-          dx[columns.low[i]] += sums[i];
-          continue;
-        }
-        dx[columns.low[i]] += (1 - columns.weight[i]) * sums[i];
-        dx[columns.high[i]] += columns.weight[i] * sums[i];
+    });
+    const auto add = [&](std::int64_t column, T value) {
+      if (column >= part.column && column < part.column + part.columns)
+        sums[part.at(column, 0)] += value;
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (resize.kind == ResizeKind::nearest) {
+        add(columns.low[i], of_columns[i]);
+        continue;
       }
-      continue;
+      add(columns.low[i], (1 - columns.weight[i]) * of_columns[i]);
+      add(columns.high[i], columns.weight[i] * of_columns[i]);
     }
-    for_each_row([&](const T* row, T share) HWY_ATTR {
-      for (std::int64_t i = 0; i < count; ++i) {
-        T* const low = dx + columns.low[i] * lanes;
-        T* const high = dx + columns.high[i] * lanes;
-        const auto left = hn::Set(d, (1 - columns.weight[i]) * share);
-        const auto right = hn::Set(d, columns.weight[i] * share);
-        ForEachVector<T>(lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
-          const auto v = at.Load(row + (first + i) * lanes + lane);
-          at.Store(hn::MulAdd(left, v, at.Load(low + lane)), low + lane);
-          if (!nearest) at.Store(hn::MulAdd(right, v, at.Load(high + lane)), high + lane);
+  }
+
+  void AddLanes(T* sums, const RowPart& part, const Columns<T>& columns, std::int64_t first,
+                std::int64_t count, std::int64_t first_row) const {
+    const VectorTag<T> d;
+    ForEachRow(first_row, [&](const S* row, T share) HWY_ATTR {
+      const auto add = [&](std::int64_t column, T weight, const S* from) HWY_ATTR {
+        if (column < part.column || column >= part.column + part.columns) return;
+        T* const to = sums + part.at(column, part.lane);
+        const auto factor = hn::Set(d, weight);
+        ForEachStored<T>(part.lanes, [&](auto at, std::int64_t lane) HWY_ATTR {
+          at.Store(hn::MulAdd(factor, at.Load(from + lane), at.Load(to + lane)), to + lane);
         });
+      };
+      for (std::int64_t i = 0; i < count; ++i) {
+        const S* const from = row + (first + i) * lanes + part.lane;
+        add(columns.low[i], (1 - columns.weight[i]) * share, from);
+        if (resize.kind != ResizeKind::nearest)
+          add(columns.high[i], columns.weight[i] * share, from);
       }
     });
   }
-}
+};
 
 // Rows [begin, end) of a plane of y.
 void ResizeForward(const ResizeJob& job, std::int64_t plane, std::int64_t begin, std::int64_t end) {
-  with_type(job.dtype, [&](auto zero) { ForwardRows<decltype(zero)>(job, plane, begin, end); });
+  with_stored_type(job.dtype,
+                   [&](auto zero) { ForwardRows<decltype(zero)>(job, plane, begin, end); });
 }
 // Rows [begin, end) of a plane of dx.
 void ResizeBackward(const ResizeJob& job, std::int64_t plane, std::int64_t begin,
                     std::int64_t end) {
-  with_type(job.dtype, [&](auto zero) {
-    for (std::int64_t h = begin; h < end; ++h) BackwardRow<decltype(zero)>(job, plane, h);
+  with_stored_type(job.dtype, [&](auto zero) {
+    using S = decltype(zero);
+    const ResizeDesc& resize = job.resize;
+    const std::int64_t lanes = lanes_of(resize.x);
+    const S* const dy = static_cast<const S*>(job.from) + plane * resize.y.h * resize.y.w * lanes;
+    S* const dx = static_cast<S*>(job.to) + plane * resize.x.h * resize.x.w * lanes;
+    for (std::int64_t h = begin; h < end; ++h)
+      BackwardResizeRow<S>{resize, h, lanes, dy, dx + h * resize.x.w * lanes}.Run();
   });
 }
 
@@ -220,14 +280,12 @@ void for_each_rows(const ResizeJob& job, const TensorDesc& to, int threads,
 
 void CpuLayerOps::resize_forward(DType dtype, const ResizeDesc& resize, const void* x, void* y,
                                  Stream&) const {
-  validate(dtype, "resize_forward");
   validate(resize);
   for_each_rows({dtype, resize, x, y}, resize.y, threads_, HWY_DYNAMIC_DISPATCH(ResizeForward));
 }
 
 void CpuLayerOps::resize_backward(DType dtype, const ResizeDesc& resize, const void* dy, void* dx,
                                   Stream&) const {
-  validate(dtype, "resize_backward");
   validate(resize);
   for_each_rows({dtype, resize, dy, dx}, resize.x, threads_, HWY_DYNAMIC_DISPATCH(ResizeBackward));
 }

@@ -10,6 +10,7 @@ const LayerBackend& layer_backend() {
     LayerBackend b;
     for (const std::string& isa : supported_isas())
       b.devices.push_back({isa, [isa](int threads) { return make_cpu_device({threads, isa}); }});
+    b.has_16_bits = true;
     b.layouts.assign(all_layouts.begin(), all_layouts.end());
     return b;
   }();

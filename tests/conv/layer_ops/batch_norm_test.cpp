@@ -127,6 +127,64 @@ TEST_F(BatchNorm, BackwardIsTheGradientOfEveryInput) {
   });
 }
 
+// Per-channel arrays are f32's.
+TEST_F(BatchNorm, Of16BitsIsThatOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const Shape4& s : shapes) {
+      if (!tried(s)) continue;
+      for (const bool residual : flags)
+        for (const bool relu : flags) {
+          NormInput in(s, residual, relu);
+          in.x = rounded(in.x, dtype);
+          in.residual = rounded(in.residual, dtype);
+          const NormResult got = train(half, in), expected = train(f32, in);
+          EXPECT_EQ(got.y, rounded(expected.y, dtype));
+          EXPECT_EQ(got.mean, expected.mean);
+          EXPECT_EQ(got.inverse_deviation, expected.inverse_deviation);
+          EXPECT_EQ(got.running_mean, expected.running_mean);
+          EXPECT_EQ(got.running_variance, expected.running_variance);
+          const Values dy = rounded(random_values(elements(s), 7), dtype);
+          const NormGradients backward = gradients(half, in, dy), of_f32 = gradients(f32, in, dy);
+          EXPECT_EQ(backward.dx, rounded(of_f32.dx, dtype));
+          EXPECT_EQ(backward.dresidual, rounded(of_f32.dresidual, dtype));
+          EXPECT_EQ(backward.dscale, of_f32.dscale);
+          EXPECT_EQ(backward.dshift, of_f32.dshift);
+        }
+    }
+  });
+}
+
+TEST_F(BatchNorm, InferenceAndBiasOf16BitsAreThoseOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const Shape4& s : shapes) {
+      NormInput in(s, true, true);
+      in.x = rounded(in.x, dtype);
+      in.residual = rounded(in.residual, dtype);
+      const auto run = [&](const LayerLab& lab) {
+        const BatchNormDesc desc = in.desc(lab);
+        auto x = lab.tensor(desc.x, in.x), residual = lab.tensor(desc.x, in.residual),
+             y = lab.tensor(desc.x), biased = lab.tensor(desc.x);
+        auto scale = lab.array(in.scale), shift = lab.array(in.shift);
+        auto mean = lab.array(in.shift), variance = lab.array(Values(std::size_t(s.c), 1.7));
+        auto sum = lab.array(s.c);
+        const GuardedBuffer workspace = lab.workspace(desc.x);
+        lab.ops().batch_norm_inference(
+            lab.dtype(), desc, {x.data(), residual.data(), scale.data(), shift.data(), y.data()},
+            mean.data(), variance.data(), workspace.span(), lab.stream());
+        lab.ops().bias_forward(lab.dtype(), desc.x, x.data(), shift.data(), biased.data(),
+                               workspace.span(), lab.stream());
+        lab.ops().bias_backward(lab.dtype(), desc.x, x.data(), sum.data(), workspace.span(),
+                                lab.stream());
+        return NormGradients{y.values(), biased.values(), sum.values(), {}};
+      };
+      const NormGradients got = run(half), expected = run(f32);
+      EXPECT_EQ(got.dx, rounded(expected.dx, dtype));
+      EXPECT_EQ(got.dresidual, rounded(expected.dresidual, dtype));
+      EXPECT_EQ(got.dscale, expected.dscale);
+    }
+  });
+}
+
 // In training a NaN reaches all of its channel, and no other.
 TEST_F(BatchNorm, TrainingHidesNoNaN) {
   for_each_setting([](const LayerLab& lab) {

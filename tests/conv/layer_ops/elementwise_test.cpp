@@ -6,6 +6,7 @@
 #include <set>
 
 #include "conv/error.h"
+#include "conv/optional/half_ops.h"
 #include "tests/conv/layer_ops/layer_lab.h"
 
 namespace convlab {
@@ -235,6 +236,41 @@ TEST_F(Elementwise, ActivatesByNumbersWhatIsFarOut) {
   });
 }
 
+TEST_F(Elementwise, Of16BitsIsThatOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const TensorDesc& desc : descs(half)) {
+      Values u = random_values(count(desc), 1);
+      for (double& value : u) value *= 4;
+      u = rounded(u, dtype);
+      const Values v = rounded(random_values(count(desc), 2), dtype);
+      const auto sum = [&](const LayerLab& lab) {
+        auto a = lab.tensor(desc, u), b = lab.tensor(desc, v), y = lab.tensor(desc);
+        lab.ops().add(lab.dtype(), desc, a.data(), b.data(), y.data(), lab.stream());
+        return y.values();
+      };
+      EXPECT_EQ(sum(half), rounded(sum(f32), dtype));
+      for (const Function& function : functions) {
+        const Values y = activate(half, function.kind, desc, u);
+        EXPECT_EQ(y, rounded(activate(f32, function.kind, desc, u), dtype));
+        const auto backward = [&](const LayerLab& lab) {
+          auto value = lab.tensor(desc, derivative_reads_x(function.kind) ? u : y);
+          auto dy = lab.tensor(desc, v), dx = lab.tensor(desc);
+          lab.ops().activation_backward(lab.dtype(), function.kind, desc, value.data(), dy.data(),
+                                        dx.data(), lab.stream());
+          return dx.values();
+        };
+        EXPECT_EQ(backward(half), rounded(backward(f32), dtype));
+      }
+      for (const auto& [activation, f, slopes] : numbered) {
+        EXPECT_EQ(activate(half, activation, desc, u),
+                  rounded(activate(f32, activation, desc, u), dtype));
+        EXPECT_EQ(activation_gradient(half, activation, desc, u, v),
+                  rounded(activation_gradient(f32, activation, desc, u, v), dtype));
+      }
+    }
+  });
+}
+
 TEST_F(Elementwise, ActivationsByNumbersHaveTheirGradient) {
   for_each_setting([](const LayerLab& lab) {
     for (const TensorDesc& desc : descs(lab))
@@ -263,10 +299,26 @@ TEST_F(Elementwise, RefusesNumbersThatMakeNoSense) {
                                               {Kind::clip, nan, 1}})
     EXPECT_THROW(validate(wrong), InputError) << to_string(wrong.kind);
   EXPECT_NO_THROW(validate(LayerActivation{Kind::clip, -infinity, 1}));
-  const LayerLab lab;
-  EXPECT_THROW(lab.ops().activation_forward(DType::bf16, LayerActivation{}, lab.desc(1, 1, 1, 1),
-                                            nullptr, nullptr, lab.stream()),
-               InputError);
+}
+
+TEST_F(Elementwise, TypesAreConvertedToTheNearest) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    if (half.desc(1, 1, 1, 1).layout != Layout::nchw) return;
+    const auto& ops = dynamic_cast<const HalfOps&>(half.ops());
+    for (const std::int64_t count : {1, 15, 16, 40011}) {
+      const Values x = random_values(count, 1);
+      auto from = f32.array(x);
+      auto stored = half.tensor({1, count, 1, 1}), back = f32.array(count);
+      ops.convert_type(DType::f32, from.data(), dtype, stored.data(), count, half.stream());
+      EXPECT_EQ(stored.values(), rounded(x, dtype));
+      ops.convert_type(dtype, stored.data(), DType::f32, back.data(), count, half.stream());
+      EXPECT_EQ(back.values(), rounded(x, dtype));
+    }
+    for (const DType other : {DType::f64, dtype})
+      EXPECT_THROW(ops.convert_type(dtype, nullptr, other, nullptr, 1, half.stream()), InputError);
+    EXPECT_THROW(ops.convert_type(DType::f64, nullptr, DType::f32, nullptr, 1, half.stream()),
+                 InputError);
+  });
 }
 
 // A channel of a plane; blocks of lanes, and planes of several pieces.
@@ -330,6 +382,21 @@ TEST_F(Gate, HasItsGradients) {
           [&](const LayerLab& l, const Values& v) {
             return gate_backward(l, desc, x, v, dy).dgate;
           });
+    }
+  });
+}
+
+TEST_F(Gate, Of16BitsIsThatOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const TensorDesc& desc : gated(half)) {
+      const Values x = rounded(random_values(count(desc), 1), dtype),
+                   by = rounded(random_values(desc.n * desc.c, 2), dtype),
+                   dy = rounded(random_values(count(desc), 3), dtype);
+      EXPECT_EQ(gate(half, desc, x, by), rounded(gate(f32, desc, x, by), dtype));
+      const GateGradients got = gate_backward(half, desc, x, by, dy),
+                          expected = gate_backward(f32, desc, x, by, dy);
+      EXPECT_EQ(got.dx, rounded(expected.dx, dtype));
+      EXPECT_EQ(got.dgate, rounded(expected.dgate, dtype));
     }
   });
 }
@@ -425,6 +492,17 @@ TEST_F(Dropout, DropsWholeImagesByTheirNumber) {
         for (std::size_t i = 0; i < x.size(); ++i)
           expected[i] = is_dropped(3, 4, std::uint64_t(first) + i / size, 0.4) ? 0 : x[i] / 0.6;
         expect_near(drop(lab, whole, x), expected, lab.tolerance());
+      }
+  });
+}
+
+TEST_F(Dropout, Of16BitsIsThatOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const TensorDesc& desc : descs(half))
+      for (const bool whole_images : {false, true}) {
+        const DropoutDesc dropout{desc, 0.3, 3, 4, 0, whole_images};
+        const Values x = rounded(random_values(count(desc), 1), dtype);
+        EXPECT_EQ(drop(half, dropout, x), rounded(drop(f32, dropout, x), dtype));
       }
   });
 }

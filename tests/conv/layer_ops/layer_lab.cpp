@@ -59,6 +59,14 @@ Values random_values(std::int64_t count, unsigned seed) {
   return values;
 }
 
+Values rounded(const Values& values, DType dtype) {
+  Values result = values;
+  with_element_type(dtype, [&](auto zero) {
+    for (double& v : result) v = double(decltype(zero)(v));
+  });
+  return result;
+}
+
 void expect_near(const Values& got, const Values& expected, double tolerance) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i)
@@ -73,16 +81,18 @@ LayerLab::LayerLab(const LayerDevice& made_by, int threads, DType dtype, Layout 
       device_(made_by.make(threads)),
       stream_(device_->make_stream()) {}
 
-LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc)
+LayerLab::Tensor::Tensor(const LayerLab& lab, DType dtype, const TensorDesc& desc)
     : lab_(lab),
+      dtype_(dtype),
       desc_(desc),
-      buffer_(lab.bytes(static_cast<std::size_t>(desc.elements() * size_of(lab.dtype_)))) {}
+      buffer_(lab.bytes(static_cast<std::size_t>(desc.elements() * size_of(dtype)))) {}
 
-LayerLab::Tensor::Tensor(const LayerLab& lab, const TensorDesc& desc, const Values& values)
-    : lab_(lab), desc_(desc) {
+LayerLab::Tensor::Tensor(const LayerLab& lab, DType dtype, const TensorDesc& desc,
+                         const Values& values)
+    : lab_(lab), dtype_(dtype), desc_(desc) {
   EXPECT_EQ(values.size(), static_cast<std::size_t>(desc.n * desc.c * desc.h * desc.w));
   buffer_ = lab.bytes(with_element_type(
-      lab.dtype_, [&](auto zero) { return in_memory<decltype(zero)>(desc, values); }));
+      dtype_, [&](auto zero) { return in_memory<decltype(zero)>(desc, values); }));
 }
 
 Values LayerLab::Tensor::values() const {
@@ -90,7 +100,7 @@ Values LayerLab::Tensor::values() const {
   std::vector<std::byte> memory(buffer_.span().size());
   lab_.device_->copy_to_host(memory, buffer_.data(), *lab_.stream_);
   lab_.stream_->synchronize();
-  return with_element_type(lab_.dtype_,
+  return with_element_type(dtype_,
                            [&](auto zero) { return read<decltype(zero)>(desc_, memory.data()); });
 }
 
@@ -111,6 +121,19 @@ void for_each_setting(const std::function<void(const LayerLab&)>& f) {
       for (const Layout layout : layer_backend().layouts) {
         SCOPED_TRACE(fmt::format("{} {} {}", device.name, to_string(dtype), to_string(layout)));
         f(LayerLab(device, 3, dtype, layout));
+        if (testing::Test::HasFatalFailure()) break;
+      }
+}
+
+void for_each_16_bit_setting(
+    const std::function<void(DType, const LayerLab& half, const LayerLab& f32)>& f) {
+  if (!layer_backend().has_16_bits) return;
+  for (const LayerDevice& device : layer_backend().devices)
+    for (const DType dtype : {DType::bf16, DType::f16})
+      for (const Layout layout : layer_backend().layouts) {
+        SCOPED_TRACE(fmt::format("{} {} {}", device.name, to_string(dtype), to_string(layout)));
+        const LayerLab half(device, 3, dtype, layout);
+        f(dtype, half, half.in(DType::f32));
         if (testing::Test::HasFatalFailure()) break;
       }
 }

@@ -16,6 +16,7 @@
 
 #include "autotune/testbed/verify.h"
 #include "conv/device.h"
+#include "conv/types/arithmetic_type.h"
 
 namespace convlab {
 
@@ -27,7 +28,8 @@ struct LayerDevice {
 struct LayerBackend {
   std::vector<LayerDevice> devices;  // the best comes last
   std::vector<Layout> layouts;
-  std::string obstacle;  // why there is no device to run on; empty when there is
+  std::string obstacle;      // why there is no device to run on; empty when there is
+  bool has_16_bits = false;  // takes tensors of 16-bit types
 };
 const LayerBackend& layer_backend();
 
@@ -45,6 +47,9 @@ inline std::int64_t count(const TensorDesc& t) { return t.n * t.c * t.h * t.w; }
 
 // Random normal values that f32 holds exactly.
 Values random_values(std::int64_t count, unsigned seed);
+
+// What a type holds of them, rounded to the nearest.
+Values rounded(const Values&, DType);
 
 void expect_near(const Values& got, const Values& expected, double tolerance);
 
@@ -72,23 +77,29 @@ class LayerLab {
   // A tensor, or a plain array with the default shape.
   class Tensor {
    public:
-    Tensor(const LayerLab&, const TensorDesc&);                 // NaN
-    Tensor(const LayerLab&, const TensorDesc&, const Values&);  // zero in padding lanes
+    Tensor(const LayerLab&, DType, const TensorDesc&);                 // NaN
+    Tensor(const LayerLab&, DType, const TensorDesc&, const Values&);  // zero in padding lanes
     std::byte* data() { return buffer_.data(); }
     Values values() const;  // fails the test when guards or padding lanes were written
 
    private:
     const LayerLab& lab_;
+    DType dtype_;
     TensorDesc desc_;
     GuardedBuffer buffer_;
   };
-  Tensor tensor(const TensorDesc& desc) const { return {*this, desc}; }
+  Tensor tensor(const TensorDesc& desc) const { return {*this, dtype_, desc}; }
   Tensor tensor(const TensorDesc& desc, const Values& values) const {
-    return {*this, desc, values};
+    return {*this, dtype_, desc, values};
   }
-  Tensor array(std::int64_t count) const { return tensor({1, count, 1, 1}); }
+  // Of the arithmetic's type.
+  Tensor computed(const TensorDesc& desc) const { return {*this, arithmetic_type(dtype_), desc}; }
+  Tensor computed(const TensorDesc& desc, const Values& values) const {
+    return {*this, arithmetic_type(dtype_), desc, values};
+  }
+  Tensor array(std::int64_t count) const { return computed({1, count, 1, 1}); }
   Tensor array(const Values& values) const {
-    return tensor({1, std::int64_t(values.size()), 1, 1}, values);
+    return computed({1, std::int64_t(values.size()), 1, 1}, values);
   }
   GuardedBuffer bytes(std::size_t count) const;  // all ones
   GuardedBuffer bytes(ConstSpan contents) const;
@@ -108,6 +119,12 @@ class LayerLab {
 
 // f over the backend's devices, f32 and f64, and its layouts.
 void for_each_setting(const std::function<void(const LayerLab&)>& f);
+
+// f(type, a lab of it, the same in f32) over the backend's devices, its 16-bit types and its
+// layouts. On inputs that the type holds, an operation's arithmetic is that of f32, which the other
+// tests hold against references. So tensors must be f32's, rounded once, and the rest f32's.
+void for_each_16_bit_setting(
+    const std::function<void(DType, const LayerLab& half, const LayerLab& f32)>& f);
 
 // Checks the gradient that `backward` gives for x. In f64 it is compared with the gradient of
 // forward(x) * dy by central differences, in some elements spread over x; in f32 it is compared

@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "conv/error.h"
@@ -103,6 +104,21 @@ TEST_F(LayerNorm, BackwardIsTheGradient) {
   });
 }
 
+TEST_F(LayerNorm, Of16BitsIsThatOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const Case& t : cases) {
+      const Values x = rounded(input(t), dtype),
+                   dy = rounded(random_values(t.n * t.c * t.h * t.w, 4), dtype);
+      EXPECT_EQ(forward(half, t, x, scale_of(t)), rounded(forward(f32, t, x, scale_of(t)), dtype));
+      const Gradients got = backward(half, t, x, dy), expected = backward(f32, t, x, dy);
+      // Of two channels all of dx is what a compiler's choice of multiply-adds leaves.
+      if (t.c > 2) EXPECT_EQ(got.dx, rounded(expected.dx, dtype));
+      EXPECT_EQ(got.dscale, expected.dscale);
+      EXPECT_EQ(got.dshift, expected.dshift);
+    }
+  });
+}
+
 // y is linear in the scale and the shift: the sums of dy times what they multiply.
 TEST_F(LayerNorm, GradientsOfScaleAndShiftAreSumsOverPixels) {
   for_each_setting([](const LayerLab& lab) {
@@ -140,6 +156,7 @@ TEST_F(LayerNorm, RefusesWhatMakesNoSense) {
   const LayerLab lab;
   const TensorDesc desc = lab.desc(1, 4, 2, 2);
   EXPECT_THROW(validate(LayerNormDesc{desc, -1}), InputError);
+  if (layer_backend().has_16_bits) return;
   EXPECT_THROW(lab.ops().layer_norm_forward(DType::bf16, {desc}, nullptr, nullptr, nullptr, nullptr,
                                             lab.stream()),
                InputError);
@@ -212,6 +229,31 @@ TEST_F(PReluOps, ScaleWhatIsNotPositive) {
         expect_near(dslope.values(), expected_dslope,
                     lab.tolerance() * 10 * std::sqrt(double(t.n * t.h * t.w)));
       }
+  });
+}
+
+TEST_F(ScaledChannels, Of16BitsAreThoseOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const Case& t : cases) {
+      const TensorDesc desc = desc_of(t, half);
+      const Values values = rounded(input(t), dtype),
+                   gradient = rounded(random_values(std::ssize(values), 4), dtype);
+      const auto run = [&](const LayerLab& lab) {
+        auto x = lab.tensor(desc, values), y = lab.tensor(desc), dy = lab.tensor(desc, gradient),
+             dx = lab.tensor(desc);
+        auto scale = lab.array(scale_of(t)), dscale = lab.array(t.c);
+        lab.ops().scale_channels_forward(lab.dtype(), desc, x.data(), scale.data(), y.data(),
+                                         lab.stream());
+        lab.ops().scale_channels_backward(lab.dtype(), desc, x.data(), dy.data(), scale.data(),
+                                          dx.data(), dscale.data(), lab.workspace(desc).span(),
+                                          lab.stream());
+        return std::array{y.values(), dx.values(), dscale.values()};
+      };
+      const auto got = run(half), expected = run(f32);
+      EXPECT_EQ(got[0], rounded(expected[0], dtype));
+      EXPECT_EQ(got[1], rounded(expected[1], dtype));
+      EXPECT_EQ(got[2], expected[2]);
+    }
   });
 }
 

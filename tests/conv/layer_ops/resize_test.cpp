@@ -93,6 +93,23 @@ TEST_F(Resizing, BackwardIsTheGradient) {
   });
 }
 
+// The widest rows of dx have more sums than are kept at a time.
+TEST_F(Resizing, Of16BitsIsThatOfF32RoundedOnce) {
+  std::vector<Case> all = cases;
+  all.push_back({1, 2, 2, 1500, 3, 2900});
+  all.push_back({1, 2100, 3, 3, 5, 4});
+  for_each_16_bit_setting([&](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const Case& t : all)
+      for (const ResizeKind kind : {ResizeKind::nearest, ResizeKind::bilinear}) {
+        const ResizeDesc resize = resize_of(t, kind, half);
+        const Values x = rounded(input(t), dtype),
+                     dy = rounded(random_values(t.n * t.c * t.p * t.q, 2), dtype);
+        EXPECT_EQ(forward(half, resize, x), rounded(forward(f32, resize, x), dtype));
+        EXPECT_EQ(backward(half, resize, dy), rounded(backward(f32, resize, dy), dtype));
+      }
+  });
+}
+
 // Nearest copies: an infinity beside an element does not touch it.
 TEST_F(Resizing, NearestTakesNothingFromNeighbours) {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -113,6 +130,22 @@ TEST_F(Resizing, RefusesWhatMakesNoSense) {
   EXPECT_THROW(validate(resize), InputError);
   resize.y.h = 8, resize.y.layout = Layout::nhwc;
   EXPECT_THROW(validate(resize), InputError);
+}
+
+TEST_F(Shuffling, Moves16Bits) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const auto& [c, groups] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {116, 2}, {116, 58}, {40, 8}, {35, 5}}) {
+      const TensorDesc desc = half.desc(2, c, 3, 3);
+      const Values x = rounded(random_values(2 * c * 9, 1), dtype);
+      const auto run = [&, by = groups](const LayerLab& lab) {
+        auto from = lab.tensor(desc, x), to = lab.tensor(desc);
+        lab.ops().shuffle_channels(lab.dtype(), desc, by, from.data(), to.data(), lab.stream());
+        return to.values();
+      };
+      EXPECT_EQ(run(half), run(f32));
+    }
+  });
 }
 
 TEST_F(Shuffling, TransposesGroupsAndTheirChannels) {

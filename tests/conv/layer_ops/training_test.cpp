@@ -70,6 +70,32 @@ TEST_F(CrossEntropy, BackwardIsTheGradientTimesTheFactor) {
   });
 }
 
+// The probabilities and the losses are f32's.
+TEST_F(CrossEntropy, Of16BitsIsThatOfF32WithItsGradientRoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    const TensorDesc desc = half.desc(4, 37, 1, 1);
+    const Values scores = rounded(random_values(count(desc), 1), dtype);
+    const std::vector<std::int32_t> labels{3, 36, -1, 0};
+    const auto run = [&](const LayerLab& lab) {
+      auto x = lab.tensor(desc, scores), dx = lab.tensor(desc);
+      auto p = lab.computed(desc), softmax = lab.computed(desc), loss = lab.array(desc.n);
+      const GuardedBuffer label_buffer = lab.bytes(std::as_bytes(std::span(labels)));
+      const auto* const label = reinterpret_cast<const std::int32_t*>(label_buffer.data());
+      lab.ops().cross_entropy_forward(lab.dtype(), desc, x.data(), label, p.data(), loss.data(),
+                                      lab.stream());
+      lab.ops().softmax(lab.dtype(), desc, x.data(), softmax.data(), lab.stream());
+      EXPECT_EQ(softmax.values(), p.values());
+      lab.ops().cross_entropy_backward(lab.dtype(), desc, p.data(), label, 0.25, dx.data(),
+                                       lab.stream());
+      return Classes{p.values(), loss.values(), dx.values()};
+    };
+    const Classes got = run(half), expected = run(f32);
+    EXPECT_EQ(got.p, expected.p);
+    EXPECT_EQ(got.loss, expected.loss);
+    EXPECT_EQ(got.dx, rounded(expected.dx, dtype));
+  });
+}
+
 TEST_F(CrossEntropy, LabelsOutsideCountForNothing) {
   for_each_setting([](const LayerLab& lab) {
     const Classes result = classify(lab, 5, random_values(15, 1), {-1, 2, 5}, 1);
@@ -132,6 +158,28 @@ TEST_F(SquaredError, IsTheMeanOverEachImageWithItsGradient) {
                                                        0.5, dx.data(), l.stream());
                         return dx.values();
                       });
+    }
+  });
+}
+
+// The targets and the losses are f32's.
+TEST_F(SquaredError, Of16BitsIsThatOfF32WithItsGradientRoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const TensorDesc& desc : {half.desc(3, 5, 2, 3), half.desc(3, 21, 20, 19)}) {
+      const Values values = rounded(random_values(count(desc), 1), dtype),
+                   targets = random_values(count(desc), 2);
+      const auto run = [&](const LayerLab& lab) {
+        auto x = lab.tensor(desc, values), dx = lab.tensor(desc);
+        auto target = lab.computed(desc, targets), loss = lab.array(desc.n);
+        lab.ops().squared_error_forward(lab.dtype(), desc, x.data(), target.data(), loss.data(),
+                                        lab.stream());
+        lab.ops().squared_error_backward(lab.dtype(), desc, x.data(), target.data(), 0.5, dx.data(),
+                                         lab.stream());
+        return Classes{{}, loss.values(), dx.values()};
+      };
+      const Classes got = run(half), expected = run(f32);
+      EXPECT_EQ(got.loss, expected.loss);
+      EXPECT_EQ(got.dx, rounded(expected.dx, dtype));
     }
   });
 }
@@ -255,6 +303,29 @@ TEST_F(Lrn, BackwardIsTheGradient) {
           [&](const LayerLab& l, const Values& x) { return lrn_gradient(l, lrn, x, dy); });
     }
   });
+}
+
+TEST_F(Lrn, Of16BitsIsThatOfF32RoundedOnce) {
+  for_each_16_bit_setting([](DType dtype, const LayerLab& half, const LayerLab& f32) {
+    for (const LrnDesc& lrn : norms(half)) {
+      const Values x = rounded(random_values(count(lrn.x), 1), dtype),
+                   dy = rounded(random_values(count(lrn.x), 2), dtype);
+      EXPECT_EQ(normalise(half, lrn, x), rounded(normalise(f32, lrn, x), dtype));
+      EXPECT_EQ(lrn_gradient(half, lrn, x, dy), rounded(lrn_gradient(f32, lrn, x, dy), dtype));
+    }
+  });
+}
+
+// Weights and their state are f32's whatever the tensors' type.
+TEST_F(Sgd, UpdatesRefuse16Bits) {
+  const LayerLab lab;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EXPECT_THROW(lab.ops().sgd_update(dtype, {}, 1, nullptr, nullptr, nullptr, lab.stream()),
+                 InputError);
+    EXPECT_THROW(
+        lab.ops().adam_update(dtype, {}, 1, nullptr, nullptr, nullptr, nullptr, lab.stream()),
+        InputError);
+  }
 }
 
 // A NaN reaches the channels whose windows contain it, at its pixel.
