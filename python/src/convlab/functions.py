@@ -154,6 +154,18 @@ def _call_key(torch, x, w, bias, rest):
     return key
 
 
+def _remember(torch, key, arguments):
+    call = _core.forward_call(*arguments)
+    if call is not None:
+        shape, form = call.shape(), torch.contiguous_format
+        if call.is_channels_last():
+            form = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        call = call, shape, form
+    if len(_calls) >= _MOST_CALLS:
+        _calls.clear()
+    _calls[key] = call
+
+
 def _run(torch, call, x, w, bias):
     arrays = (x, w) if bias is None else (x, w, bias)
     for array, name in zip(arrays, ("x", "w", "bias")):
@@ -161,10 +173,7 @@ def _run(torch, call, x, w, bias):
     addresses = [array.data_ptr() for array in arrays]
     if not all(addresses):  # a tensor without memory
         return None
-    shape = call.shape()
-    form = torch.contiguous_format
-    if call.is_channels_last():
-        form = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    call, shape, form = call
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=form)
     if type(y) is not torch.Tensor:  # a mode of PyTorch's makes others
         return None
@@ -189,9 +198,7 @@ def _forward(dims, x, w, bias, stride, padding, dilation, groups, algo, activati
                  window, _name(algo, "algo"), _name(activation, "activation"))
     y = _core.forward(*arguments, _is_torch(x))
     if key is not None:
-        if len(_calls) >= _MOST_CALLS:
-            _calls.clear()
-        _calls[key] = _core.forward_call(*arguments)
+        _remember(_torch(), key, arguments)
     return y
 
 
