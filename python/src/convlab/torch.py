@@ -2,6 +2,7 @@
 
     captured = convlab.torch.capture(model, x)  # the convolutions that ran, with their times
     table = convlab.tune(captured)              # what PyTorch takes beside what convlab takes
+    model = convlab.torch.optimize(model, x)    # the model with parts replaced by faster nets
 
 PyTorch is imported by the first call. It is not a requirement of the package.
 """
@@ -12,20 +13,21 @@ from .captured import Captured
 from .errors import EnvironmentError, InputError
 from .functions import _integer
 
-__all__ = ["capture", "Captured"]
+__all__ = ["capture", "optimize", "Captured"]
 
-# Hooks of modules that run after errors too.
+# capture: hooks of modules that run after errors too. optimize: torch.export that keeps batch norms.
 _LEAST = (2, 1)
+_LEAST_TO_OPTIMIZE = (2, 6)
 
 
-def _import():
-    least = ".".join(map(str, _LEAST))
+def _import(at_least=_LEAST):
+    least = ".".join(map(str, at_least))
     try:
         import torch
     except ImportError:
         raise EnvironmentError(f"PyTorch is not installed: expected {least} or newer") from None
     version = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if version and tuple(map(int, version.groups())) < _LEAST:
+    if version and tuple(map(int, version.groups())) < at_least:
         raise EnvironmentError(f"PyTorch is {torch.__version__}: expected {least} or newer")
     return torch
 
@@ -62,3 +64,47 @@ def capture(model, *inputs, backward=True, kwargs=None, runs=5):
         raise InputError("the model ran no convolution that convlab takes" + reasons)
     return Captured(watch.found, watch.skipped, with_backward, torch.get_num_threads(),
                     torch.__version__)
+
+
+def optimize(model, *example_inputs, training=False, kwargs=None, max_error=1e-4, tune=False, budget=None,
+             swap="faster", report=True):
+    """Returns the model with parts of it replaced by convlab's nets, where these are faster.
+
+    model: a ``torch.nn.Module`` on the CPU, in float32 or float64. example_inputs, kwargs: its arguments,
+    of the sizes and types that later calls have.
+    training: False for inference, whose results have no gradient. True for training with autograd. The
+    model is put into this mode.
+    max_error: of the outputs beside the model's, and in training of all gradients, by the 2-norm.
+    tune: first races the algorithms of all convolutions, as ``convlab.tune`` does; budget: how long at most,
+    ``"60s"``. Without it the tuning store decides, and predictions where it has nothing.
+    swap: ``"faster"`` replaces what wins on this machine, ``"all"`` whatever can be replaced.
+    report: whether to print what was done, or the file to print to. It is ``convlab_report`` of the result.
+
+    PyTorch traces the model (``torch.export``). Runs of operators with one input and one output and at least
+    one convolution become nets, in which batch norms and activations fuse and layouts stay as they are
+    between layers. Each is timed beside PyTorch in channels_last. What has no layer stays PyTorch's.
+
+    The result is a module that shares the model's parameters, buffers and submodules, with their names:
+    ``state_dict``, optimizers, ``deepcopy``, pickling and ``torch.save`` work as with the model. Inputs of other
+    sizes or types, another mode and other surroundings run the model as it was, with one warning. It follows
+    ``torch.set_num_threads``.
+
+    Raises InputError, EnvironmentError if PyTorch is older than 2.6 or cannot trace the model, and Failed if the
+    outputs are not close enough. The model is then as it was.
+    """
+    torch = _import(_LEAST_TO_OPTIMIZE)
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"{type(model).__name__} is no torch.nn.Module")
+    if not example_inputs and not kwargs:
+        raise InputError("no example inputs: expected those of a call of the model")
+    if swap not in ("faster", "all"):
+        raise InputError(f"swap is {swap!r}: expected 'faster' or 'all'")
+    if not isinstance(max_error, (int, float)) or not max_error > 0:
+        raise InputError(f"max_error is {max_error!r}: expected a number above 0")
+    from . import optimize as flow
+    from .optimized import Optimized
+
+    if isinstance(model, Optimized):
+        raise InputError("the model is optimized already: expected the one that it was made from")
+    settings = flow.Settings(bool(training), float(max_error), tune, budget, swap, report)
+    return flow.optimized(model, example_inputs, dict(kwargs or {}), settings)

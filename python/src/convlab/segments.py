@@ -1,0 +1,305 @@
+"""A part of a model that runs as a net. Imports PyTorch."""
+
+import itertools
+import math
+import threading
+import warnings
+import weakref
+
+import torch
+
+from . import _core
+from .errors import InputError
+from .layers import build
+
+_TYPES = {torch.float32: "float32", torch.float64: "float64"}
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+_registered = weakref.WeakValueDictionary()  # of convlab::segment
+_numbers = itertools.count()
+
+
+class _Forward:
+    """What backward belongs to: the net remembers its last forward only."""
+
+    __slots__ = ("done", "__weakref__")
+
+    def __init__(self):
+        self.done = False
+
+
+class Segment(torch.nn.Module):
+    """Called with a tensor and the weights, which stay the model's.
+
+    reference: the same operators in PyTorch, which run instead where the net cannot: while another
+    forward waits for its backward, and when a weight has changed its type or size.
+    """
+
+    def __init__(self, name, part, reference, weights, dtype, training, input_gradient, max_error,
+                 channels_last):
+        super().__init__()
+        self.name, self.layers, self.input_shape = name, part.layers, part.input_shape
+        self.value, self.input_rank = part.value, part.entry.meta["val"].dim()
+        self.dtype, self.net_training, self.input_gradient = dtype, training, input_gradient
+        self.max_error, self.channels_last = max_error, channels_last
+        self.weights = weights  # their names in the model
+        places = {node: i for i, node in enumerate(weights)}
+        self._sources = {layer.name + suffix: places.get(source.placeholder, source.value)
+                         if source.placeholder else float(source.value)
+                         for layer in part.layers for suffix, source in layer.parameters.items()}
+        self.__dict__["reference"] = reference
+        self._forget()
+
+    def _forget(self):
+        # Neither copied nor pickled: made again by the next call.
+        self._net, self._threads, self._seen, self._slots = None, 0, [], []
+        self._statistics, self._waiting, self._warned = [], None, False
+        self._lock = threading.RLock()
+        self.handle = next(_numbers)
+        _registered[self.handle] = self
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        for name in ("_net", "_threads", "_seen", "_slots", "_statistics", "_waiting", "_warned",
+                     "_lock", "handle"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self._forget()
+
+    # ---- The net ----
+
+    def plan(self, threads):
+        """Makes the net for a number of threads. Raises InputError, EnvironmentError."""
+        graph = _core.Graph(self.name, list(self.input_shape))
+        build(graph, self.layers)
+        net = _core.Segment(graph, self.net_training, self.input_gradient, _TYPES[self.dtype],
+                            self.max_error, threads, self.channels_last)
+        slots, statistics = [], []
+        for index, (name, shape, trained) in enumerate(net.parameters()):
+            source = self._sources[name]
+            if isinstance(source, float):
+                net.set(index, torch.full(shape, source, dtype=self.dtype))
+                continue
+            slots.append((index, tuple(shape), source))
+            if self.net_training and not trained:
+                statistics.append((index, source, len(slots) - 1))
+        self._slots, self._statistics = slots, statistics
+        self._net, self._threads = net, threads
+        self.forget_weights()
+        return net
+
+    @property
+    def net(self):
+        return self._net or self.plan(torch.get_num_threads())
+
+    def forget_weights(self):
+        """The next call reads all weights again."""
+        self._seen = [(None, 0, 0, False)] * len(self._slots)
+
+    def _prepared(self, weights):
+        """The net with these weights, or None if they are not those of the trace any more."""
+        threads = torch.get_num_threads()
+        net = self._net
+        if net is None or threads != self._threads:
+            net = self.plan(threads)
+        seen, are_changed = self._seen, False
+        for i, (index, shape, source) in enumerate(self._slots):
+            w = weights[source]
+            tensor, version, place, is_shared = seen[i]
+            if w is tensor and w._version == version and w.data_ptr() == place:
+                continue
+            if w.dtype != self.dtype or w.device.type != "cpu" or w.numel() != math.prod(shape):
+                return None
+            if not (is_shared and w is tensor and w.data_ptr() == place):
+                dense = w.detach().reshape(shape)
+                # The net reads PyTorch's memory, unless it is in another order.
+                is_shared = dense.data_ptr() == w.data_ptr() and net.use(index, dense)
+                if not is_shared:
+                    net.set(index, dense)
+            are_changed = True
+            seen[i] = (w, w._version, w.data_ptr(), is_shared)
+        if are_changed:
+            net.changed()
+        return net
+
+    def result_for(self, x):
+        """An empty result, N C H W, with its axes in memory as x has them."""
+        shape, order = self.value.shape, _LAST[x.dim()]
+        if self.value.rank == 2:
+            return x.new_empty(shape[:2])
+        if not x.is_contiguous() and x.is_contiguous(memory_format=order):
+            return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=order)
+        return x.new_empty(shape)
+
+    def _as_image(self, x):
+        return x.unsqueeze(2) if self.input_rank == 3 else x
+
+    def _as_traced(self, y):
+        if y.dim() != self.value.rank:
+            y = y.squeeze(2)
+        if self.value.form == "last" and y.dim() > 2:
+            y = y.permute(0, *range(2, y.dim()), 1)
+        return y
+
+    def run(self, x, weights):
+        """Without a gradient. Returns (y, the input that the net reads), or None."""
+        with self._lock:
+            net = self._prepared(weights)
+            if net is None:
+                return None
+            self._waiting = None
+            x = self._as_image(x)
+            last = False
+            if not x.is_contiguous():
+                last = x.is_contiguous(memory_format=_LAST[x.dim()])
+                x = x if last else x.contiguous()
+            y = self.result_for(x)
+            net.run(x.data_ptr(), y.data_ptr(), last)
+            for index, source, slot in self._statistics:
+                buffer, is_shared = weights[source], self._seen[slot][3]
+                if is_shared:  # and written
+                    torch.autograd.graph.increment_version(buffer)
+                else:
+                    buffer.copy_(net.get(index, True).view(buffer.shape))
+                self._seen[slot] = (buffer, buffer._version, buffer.data_ptr(), is_shared)
+        return self._as_traced(y), x
+
+    def gradients(self, dy, x, wanted):
+        """(dx, [the gradient of each weight])."""
+        dy = dy.permute(0, dy.dim() - 1, *range(1, dy.dim() - 1)) if (
+            self.value.form == "last" and dy.dim() > 2) else dy
+        dy = dy.reshape(self.value.shape) if dy.dim() != len(self.value.shape) else dy
+        last = False
+        if not dy.is_contiguous():
+            last = dy.is_contiguous(memory_format=_LAST[dy.dim()])
+            dy = dy if last else dy.contiguous()
+        dx = torch.empty_like(x) if self.input_gradient else None
+        self._net.run_backward(dy.data_ptr(), dx.data_ptr() if dx is not None else 0, last)
+        found = self._net.gradients(True)
+        grads = [None] * len(wanted)
+        for index, _, source in self._slots:
+            if found[index] is None or not wanted[source]:
+                continue
+            one = found[index]
+            grads[source] = one if grads[source] is None else grads[source] + one.view_as(grads[source])
+        if dx is not None and self.input_rank == 3:
+            dx = dx.squeeze(2)
+        return dx, grads
+
+    # ---- As PyTorch calls it ----
+
+    def forward(self, x, *weights):
+        if torch.compiler.is_compiling():
+            return torch.ops.convlab.segment(x, list(weights), self.handle)
+        if self.net_training and self._is_waiting():
+            # The net remembers one forward. This one, and its backward, are PyTorch's.
+            return self.reference(x, *weights)
+        # A second thread's forward in between makes the first's backward an error.
+        if torch.is_grad_enabled() and (x.requires_grad or any(w.requires_grad for w in weights)):
+            return self._recorded(x, weights)
+        # Past the dispatcher, which costs more than all else here.
+        found = self.run(x, weights)
+        return self._in_pytorch(x, weights) if found is None else found[0]
+
+    def __call__(self, x, *weights):
+        # Module's call takes a microsecond. A graph that is unpickled is traced anew, with proxies.
+        if isinstance(x, torch.Tensor):
+            return self.forward(x, *weights)
+        return super().__call__(x, *weights)
+
+    def _is_waiting(self):
+        """Whether a backward of the last forward may still come."""
+        waiting = self._waiting and self._waiting()
+        return waiting is not None and not waiting.done
+
+    def _recorded(self, x, weights):
+        if not self.net_training:
+            return _Inference.apply(self, x, *weights)
+        if x.requires_grad and not self.input_gradient:
+            return self.reference(x, *weights)
+        return _Training.apply(self, x, *weights)
+
+    def _in_pytorch(self, x, weights):
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{self.name} runs in PyTorch: a weight has another type, device or size than "
+                          "when the model was optimized", stacklevel=2)
+        return self.reference(x, *weights)
+
+    def extra_repr(self):
+        return f"{len(self.layers)} layers, {tuple(self.input_shape)}"
+
+
+class _Inference(torch.autograd.Function):
+    """A result whose gradient nobody has."""
+
+    @staticmethod
+    def forward(ctx, segment, x, *weights):
+        found = segment.run(x, weights)
+        return segment._in_pytorch(x, weights) if found is None else found[0]
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise InputError("the model was optimized for inference, so it has no gradients: expected "
+                         "convlab.torch.optimize(model, ..., training=True)")
+
+
+class _Training(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, segment, x, *weights):
+        with segment._lock:
+            found = segment.run(x, weights)
+            if found is None:
+                raise InputError(f"{segment.name}: a weight has another type, device or size than when "
+                                 "the model was optimized")
+            y, read = found
+            ctx.segment, ctx.token = segment, _Forward()
+            ctx.shapes = [w.shape for w in weights]
+            segment._waiting = weakref.ref(ctx.token)
+        # The net reads them again in backward; PyTorch sees if they were changed meanwhile.
+        ctx.save_for_backward(x if read.data_ptr() == x.data_ptr() else read,
+                              *(w for w in weights if w.requires_grad))
+        ctx.set_materialize_grads(True)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dy):
+        segment = ctx.segment
+        x = ctx.saved_tensors[0]
+        x = segment._as_image(x) if x.dim() == segment.input_rank else x
+        with segment._lock:
+            waiting = segment._waiting and segment._waiting()
+            if ctx.token.done:
+                raise InputError(f"{segment.name}: backward ran already: the net computes it once after "
+                                 "each forward")
+            if waiting is not ctx.token:
+                raise InputError(f"{segment.name}: another forward ran since, in another thread: expected a "
+                                 "model for each thread")
+            ctx.token.done = True
+            dx, grads = segment.gradients(dy, x, ctx.needs_input_grad[2:])
+        return (None, dx if ctx.needs_input_grad[1] else None,
+                *(None if g is None else g.reshape(shape) for g, shape in zip(grads, ctx.shapes)))
+
+
+# ---- For torch.compile and torch.export ----
+
+
+def _operator(x, weights, segment):
+    found = _registered[segment]
+    result = found.run(x, weights)
+    y = found._in_pytorch(x, weights) if result is None else result[0]
+    return y.clone() if y.data_ptr() == x.data_ptr() else y
+
+
+def _fake(x, weights, segment):
+    found = _registered[segment]
+    return found._as_traced(found.result_for(found._as_image(x)))
+
+
+torch.library.define("convlab::segment", "(Tensor x, Tensor[] weights, int segment) -> Tensor")
+torch.library.impl("convlab::segment", "CPU", _operator)
+torch.library.register_fake("convlab::segment", _fake)
