@@ -185,10 +185,11 @@ class Written2(nn.Module):
 
     def forward(self, x):
         y = self.conv(x)
+        early = torch.tanh(y)
         half = y[:, :2]
         half.mul_(2)
         y.relu_()
-        return self.last(y) + half.sum(), x.relu_()
+        return self.last(y) + half.sum(), self.last(early), x.relu_()
 
 
 def test_writes_through_views_are_seen():

@@ -107,7 +107,7 @@ def _functional(node):
 
 def without_writes(graph, weights):
     """Replaces operators in place where nothing else can see it. Returns the nodes that share memory with
-    what the others write: these stay PyTorch's."""
+    what the others write, and that read it: these stay PyTorch's."""
     places = {node: i for i, node in enumerate(graph.nodes)}
     sharing = {}  # node -> the nodes that may share its memory, one list for all of them
     written = set()
@@ -136,7 +136,9 @@ def without_writes(graph, weights):
                         user.replace_input_with(target, node)
                 continue
         written.update(id(sharing[source]) for source in node.all_input_nodes[:1])
-    return {node for node, group in sharing.items() if id(group) in written}
+    sharers = {node for node, group in sharing.items() if id(group) in written}
+    # A net runs where its last operator stood: what reads such memory may not move behind a write.
+    return sharers | {user for node in sharers for user in node.users}
 
 
 # ---- Parts that become nets ----
