@@ -103,7 +103,8 @@ TEST_F(OnnxProgramTest, BadInputIsOneLineAndExitCode2) {
       {{"tune", "lenet", "--dim", "height=4"}, "--dim: only ONNX models have dimensions by name"},
       {{"tune", models + "/old.onnx", "--layer", "fist"}, "did you mean first?"},
       {{"time", operators, "--dim", "height=43,width=38"},
-       "operators.onnx: no layer for: Conv with padding that differs between sides (4: strided,"},
+       "operators.onnx: no layer for: Resize nearest, half_pixel, round_prefer_floor (1: "
+       "resize), "},
       {{"time", "nosuch.onnx"}, "nosuch.onnx: cannot be opened"},
       {{"plan", residual, "--dim", "height=4"},
        "--dim height: unknown dimension: expected one of N"},
