@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "conv/error.h"
+#include "kernels_cpu/half/convert.h"
 #include "kernels_cpu/layers/activate.h"
 #include "kernels_cpu/layers/layer_jobs.h"
 #include "kernels_cpu/layers/layer_ops.h"
@@ -294,23 +295,6 @@ void BackwardActivation(DType dtype, ActivationKind kind, const void* value, con
   });
 }
 
-// From `half`'s type to f32, or back.
-void ConvertVectors(DType half, bool widens, const void* from, void* to, std::int64_t begin,
-                    std::int64_t end) {
-  with_stored_type(half, [&](auto zero) {
-    using S = decltype(zero);
-    const auto copy = [&](const auto* source, auto* target) HWY_ATTR {
-      ForEachStored<Computed<S>>(end - begin, [&](auto at, std::int64_t i) HWY_ATTR {
-        at.Store(at.Load(source + begin + i), target + begin + i);
-      });
-    };
-    if (widens)
-      copy(static_cast<const S*>(from), static_cast<Computed<S>*>(to));
-    else
-      copy(static_cast<const Computed<S>*>(from), static_cast<S*>(to));
-  });
-}
-
 }  // namespace convlab::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -323,7 +307,6 @@ HWY_EXPORT(ForwardActivation);
 HWY_EXPORT(BackwardActivation);
 HWY_EXPORT(ForwardLayerActivation);
 HWY_EXPORT(BackwardLayerActivation);
-HWY_EXPORT(ConvertVectors);
 
 }  // namespace
 
@@ -343,10 +326,11 @@ void CpuLayerOps::convert_type(DType from_type, const void* from, DType to_type,
   if (!has_16_bits(widens ? from_type : to_type) || (!widens && from_type != DType::f32))
     throw InputError(fmt::format("cannot convert {} to {}: expected f32 and a 16-bit type",
                                  to_string(from_type), to_string(to_type)));
-  parallel_chunks(count, threads_, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(ConvertVectors)
-    (widens ? from_type : to_type, widens, from, to, begin, end);
-  });
+  const int threads = count > serial_elements ? threads_ : 1;
+  if (widens)
+    widen(from_type, from, static_cast<float*>(to), count, threads, nullptr, 0);
+  else
+    cpu::round(to_type, static_cast<const float*>(from), to, count, threads, nullptr, 0);
 }
 
 void CpuLayerOps::add(DType dtype, const TensorDesc& desc, const void* a, const void* b, void* y,
