@@ -239,6 +239,8 @@ Graph windows(std::int64_t batch) {
       .apply("groups", GroupNorm{.groups = 3, .epsilon = 1e-2})
       .apply("spread", PixelShuffle{2})
       .apply("instances", GroupNorm{.groups = 3, .epsilon = 1e-3})
+      .relu("last")
+      .global_avg_pool("gap")
       .linear("fc", 4);
   return net;
 }
