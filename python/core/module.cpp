@@ -164,12 +164,12 @@ void add_segment(nb::module_& m) {
           "__init__",
           [](Segment* self, const GraphBuilder& graph, bool training, bool input_gradient,
              std::string dtype, std::optional<double> max_error, std::int64_t threads,
-             bool channels_last) {
+             bool channels_last, std::uint64_t seed) {
             new (self) Segment(graph, {training, input_gradient, std::move(dtype), max_error,
-                                       threads, channels_last});
+                                       threads, seed, channels_last});
           },
           "graph"_a, "training"_a, "input_gradient"_a, "dtype"_a = "float32",
-          "max_error"_a.none() = 1e-4, "threads"_a = 0, "channels_last"_a = false)
+          "max_error"_a.none() = 1e-4, "threads"_a = 0, "channels_last"_a = false, "seed"_a = 0)
       .def("parameters", &Segment::parameters)
       .def("set", &Segment::set, "index"_a, "array"_a.none())
       .def("use", &Segment::use, "index"_a, "array"_a.none())

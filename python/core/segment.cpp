@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <set>
 
 #include "conv/error.h"
 #include "conv/text/names.h"
@@ -56,11 +57,12 @@ int threads_of(std::int64_t wanted) {
 
 }  // namespace
 
-Segment::Segment(const GraphBuilder& builder, SegmentOptions options)
+Segment::Segment(const GraphBuilder& given, SegmentOptions options)
     : options_(std::move(options)),
       dtype_(parse_type(options_.dtype)),
-      input_(builder.shape(0)),
-      output_(builder.shape(std::int64_t(builder.graph().nodes().size()) - 1)) {
+      input_(given.shape(0)),
+      output_(given.shape(std::int64_t(given.graph().nodes().size()) - 1)) {
+  const GraphBuilder builder = given;  // which others may change meanwhile
   const nb::gil_scoped_release released;
   Engine& engine = Engine::get();
   Device& device = engine.device(threads_of(options_.threads));
@@ -75,10 +77,19 @@ Segment::Segment(const GraphBuilder& builder, SegmentOptions options)
     return nets::choose_plan(builder.graph(), choose, engine.algos(), device, store).plan;
   });
   const nets::NetOptions of_net{.loss = nets::Loss::none,
-                                .input_gradient = options_.input_gradient};
+                                .input_gradient = options_.input_gradient,
+                                .dropout_seed = options_.seed};
   net_ = std::make_unique<nets::Net>(builder.graph(), plan, engine.algos(), device, of_net);
-  for (std::size_t i = 0; i < net_->parameters().size(); ++i)
-    if (!builder.is_absent(net_->parameters()[i].name)) visible_.push_back(i);
+  std::set<std::string> statistics;
+  for (const nets::Node& node : builder.graph().nodes())
+    if (std::holds_alternative<nets::BatchNorm>(node.layer))
+      statistics.insert({node.name + ".running_mean", node.name + ".running_var"});
+  for (std::size_t i = 0; i < net_->parameters().size(); ++i) {
+    const std::string& name = net_->parameters()[i].name;
+    if (builder.is_absent(name)) continue;
+    visible_.push_back(i);
+    trained_.push_back(!statistics.contains(name));
+  }
   used_.resize(visible_.size());
 }
 
@@ -86,11 +97,9 @@ Segment::Segment(const GraphBuilder& builder, SegmentOptions options)
 
 nb::list Segment::parameters() const {
   nb::list all;
-  for (const std::size_t i : visible_) {
-    const nets::Parameter& p = net_->parameters()[i];
-    all.append(
-        nb::make_tuple(p.name, nb::tuple(nb::cast(p.shape)),
-                       !p.name.ends_with(".running_mean") && !p.name.ends_with(".running_var")));
+  for (std::size_t i = 0; i < visible_.size(); ++i) {
+    const nets::Parameter& p = net_->parameters()[visible_[i]];
+    all.append(nb::make_tuple(p.name, nb::tuple(nb::cast(p.shape)), bool(trained_[i])));
   }
   return all;
 }
@@ -120,6 +129,7 @@ void Segment::set(std::int64_t index, nb::handle object) {
   const InputArray array = checked(p, object);
   std::optional<InputArray> before;
   const nb::gil_scoped_release released;
+  (void)Engine::get();  // throws in a forked process, whose threads are missing
   const std::lock_guard lock(mutex_);
   std::swap(used_[std::size_t(index)], before);
   if (before) net_->place_parameter(visible_[std::size_t(index)], nullptr);
@@ -137,7 +147,7 @@ void Segment::set(std::int64_t index, nb::handle object) {
 bool Segment::use(std::int64_t index, nb::handle object) {
   const nets::Parameter& p = parameter(index);
   std::optional<InputArray> array(checked(p, object));
-  const bool written = options_.training && p.gradient == nullptr;
+  const bool written = options_.training && !trained_[std::size_t(index)];
   if (nb::ndarray<> writable; written && !nb::try_cast(object, writable, false))
     throw InputError(
         fmt::format("{} cannot be written: expected memory for the statistics", p.name));
@@ -161,6 +171,7 @@ nb::object Segment::get(std::int64_t index, bool torch) {
   Buffer copy;
   {
     const nb::gil_scoped_release released;
+    (void)Engine::get();
     const std::lock_guard lock(mutex_);
     copy = net_->device().allocate(bytes(p.shape));
     net_->read(p.value, copy.span());
@@ -171,7 +182,7 @@ nb::object Segment::get(std::int64_t index, bool torch) {
 // ---- Running ----
 
 void Segment::compute(const std::byte* x, Layout x_order, std::byte* y, Layout y_order) {
-  (void)Engine::get();  // throws in a forked process
+  (void)Engine::get();
   if (!net_->place_input(x, x_order)) net_->set_input({x, bytes(input_)}, x_order);
   const bool placed = !net_->backward_reads_output() && net_->place_output(y, y_order);
   if (!placed) net_->place_output(nullptr, y_order);

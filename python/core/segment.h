@@ -24,6 +24,7 @@ struct SegmentOptions {
   std::optional<double> max_error;
   std::int64_t threads =
       0;  // 0: as OpenMP gives the caller now, which PyTorch's set_num_threads sets
+  std::uint64_t seed = 0;      // of dropout
   bool channels_last = false;  // of most inputs; others are converted
 };
 
@@ -78,6 +79,7 @@ class Segment {
   Sizes input_, output_;  // shapes
   std::unique_ptr<nets::Net> net_;
   std::vector<std::size_t> visible_;  // the net's parameters that the model has
+  std::vector<bool> trained_;         // of those
   mutable std::mutex mutex_;          // of all below, and of the net; taken without the GIL
   std::optional<InputArray> held_;    // the input that backward will read
   std::vector<std::optional<InputArray>> used_;  // by index

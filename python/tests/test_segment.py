@@ -310,6 +310,11 @@ def test_dropout(random):
     y = plain.forward(x, False)
     assert reference.error(y, reference.conv(x, w)) < 1e-4
     first, second = training.forward(x, False), training.forward(x, False)
+    again, other = (_core.Segment(g, True, False, seed=seed) for seed in (0, 1))
+    for segment in (again, other):
+        segment.set(0, w)
+    assert np.array_equal(again.forward(x, False), first)
+    assert not np.array_equal(other.forward(x, False), first)
     assert training.forwards() == 2 and not np.array_equal(first, second)
     for drawn in (first, second):
         assert 0.05 < (drawn == 0).mean() < 0.5
