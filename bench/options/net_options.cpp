@@ -351,11 +351,11 @@ PlannedNet planned_net(const NetArguments& a, const std::string& verb, const Net
   const ChooseOptions options = choose_options(a, device);
   Chosen chosen = fitting_plan(graph, a, options, algos, device);
   if (!chosen.untuned.empty())
-    advice +=
-        fmt::format("{}{} by predictions; to tune {}:\n  {}", advice.empty() ? "" : "\n",
-                    counted(chosen.untuned.size(), "pass of a layer is untuned or UNSURE here and goes",
-                            "passes of layers are untuned or UNSURE here and go"),
-                    chosen.untuned.size() == 1 ? "it" : "them", tune_command(a, graph, options));
+    advice += fmt::format(
+        "{}{} by predictions; to tune {}:\n  {}", advice.empty() ? "" : "\n",
+        counted(chosen.untuned.size(), "pass of a layer is untuned or UNSURE here and goes",
+                "passes of layers are untuned or UNSURE here and go"),
+        chosen.untuned.size() == 1 ? "it" : "them", tune_command(a, graph, options));
   return {std::move(graph), std::move(chosen.plan), std::move(advice)};
 }
 

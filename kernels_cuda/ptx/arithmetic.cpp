@@ -76,6 +76,16 @@ struct FmaDown {
     return result;
   }
 };
+// Rounds toward zero.
+struct AddTowardZero {
+  float operator()(float a, float b) const {
+    const volatile float x = a, y = b;
+    std::fesetround(FE_TOWARDZERO);
+    const volatile float result = x + y;
+    std::fesetround(FE_TONEAREST);
+    return result;
+  }
+};
 // By zero the result is not specified; this one is ones.
 struct Divide {
   template <class T>
@@ -267,6 +277,12 @@ void number(Decoder& d, Instruction& ins) {
     same_type<F, 2>(d, ins, Numbers{});
 }
 
+void add(Decoder& d, Instruction& ins) {
+  if (!d.take("rz")) return number<Add>(d, ins);
+  d.require("f32");
+  bind<AddTowardZero, float, float, float>(d, ins);
+}
+
 void divide(Decoder& d, Instruction& ins) {
   if (d.take("rn"))
     same_type<Divide, 2>(d, ins, Floats{});
@@ -359,7 +375,7 @@ std::span<const Opcode> arithmetic_opcodes() {
        [](Decoder& e, Instruction& i) {
          same_type<Absolute, 1>(e, i, Types<s32, s64, float, double>{});
        }},
-      {"add", &number<Add>},
+      {"add", &add},
       {"and", &logic<And>},
       {"bfi", &insert_bits},
       {"copysign", [](Decoder& e, Instruction& i) { same_type<CopySign, 2>(e, i, Floats{}); }},

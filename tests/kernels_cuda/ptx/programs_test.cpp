@@ -129,6 +129,9 @@ TEST(PtxPrograms, FloatArithmetic) {
             1);
   EXPECT_EQ(result_f32(fmt::format("fma.rm.f32 %f8, {}, {}, {};", f32(1), f32(1), f32(-eps / 8))),
             1 - eps / 2);
+  EXPECT_EQ(result_f32(fmt::format("add.rz.f32 %f8, {}, {};", f32(1), f32(eps * 0.75f))), 1);
+  EXPECT_EQ(result_f32(fmt::format("add.rz.f32 %f8, {}, {};", f32(-1), f32(eps / 8))),
+            -1 + eps / 2);
   EXPECT_EQ(result_f32(fmt::format("max.f32 %f8, {}, {};", f32(NAN), f32(2))), 2);
   EXPECT_EQ(result_f32(fmt::format("copysign.f32 %f8, {}, {};", f32(-1), f32(3))), -3);
   // Approximations are off, but by no more than is promised.
