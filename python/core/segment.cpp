@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "conv/error.h"
@@ -181,8 +182,27 @@ nb::object Segment::get(std::int64_t index, bool torch) {
 
 // ---- Running ----
 
+// In inference: PyTorch does not count its changes of running statistics, so their values tell.
+void Segment::notice_statistics() {
+  bool moved = false;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < visible_.size(); ++i) {
+    if (trained_[i] || !used_[i]) continue;
+    const nets::Parameter& p = net_->parameters()[visible_[i]];
+    const std::size_t count = bytes(p.shape);
+    folded_.resize(std::max(folded_.size(), at + count));
+    if (std::memcmp(folded_.data() + at, p.value, count) != 0) {
+      std::memcpy(folded_.data() + at, p.value, count);
+      moved = true;
+    }
+    at += count;
+  }
+  if (moved) net_->parameters_changed();
+}
+
 void Segment::compute(const std::byte* x, Layout x_order, std::byte* y, Layout y_order) {
   (void)Engine::get();
+  if (!options_.training) notice_statistics();
   if (!net_->place_input(x, x_order)) net_->set_input({x, bytes(input_)}, x_order);
   const bool placed = !net_->backward_reads_output() && net_->place_output(y, y_order);
   if (!placed) net_->place_output(nullptr, y_order);

@@ -71,6 +71,7 @@ class Segment {
   const nets::Parameter& parameter(std::int64_t index) const;
   std::size_t bytes(const Sizes& shape) const;
   InputArray checked(const nets::Parameter&, nb::handle array) const;
+  void notice_statistics();
   void compute(const std::byte* x, Layout, std::byte* y, Layout);
   void compute_gradients(const std::byte* dy, Layout, std::byte* dx);
 
@@ -83,6 +84,7 @@ class Segment {
   mutable std::mutex mutex_;          // of all below, and of the net; taken without the GIL
   std::optional<InputArray> held_;    // the input that backward will read
   std::vector<std::optional<InputArray>> used_;  // by index
+  std::vector<std::byte> folded_;                // statistics in inference, as last seen
   std::shared_ptr<Buffer> gradients_;            // where backward writes, shared with arrays
   bool has_gradients_ = false;
   Layout order_ = Layout::nchw;  // of the last input

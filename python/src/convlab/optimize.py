@@ -87,6 +87,15 @@ def _race(ours, theirs):
     return [1e3 * statistics.median(own) for own in times]
 
 
+def _baseline(in_channels_last, otherwise):
+    """PyTorch in channels_last, but for models with views that such memory does not have."""
+    try:
+        in_channels_last()
+    except RuntimeError:
+        return otherwise
+    return in_channels_last
+
+
 def _in_channels_last(tensor):
     order = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
     return tensor.detach().to(memory_format=order) if order else tensor.detach()
@@ -209,19 +218,20 @@ def _measured(segment, x, weights, settings):
     x_grad = training and segment.input_gradient
     ours_x = x.detach().clone().requires_grad_(x_grad)
     theirs_x = _in_channels_last(x).clone().requires_grad_(x_grad)
+    plain_w = _trained_copies([w.detach().clone() for w in weights], weights)
 
     def ours():
         return _step(lambda: segment(ours_x, *ours_w), [ours_x, *ours_w])
 
-    def theirs():
-        return _step(lambda: segment.reference(theirs_x, *theirs_w), [theirs_x, *theirs_w])
+    def reference(given, held):
+        return _step(lambda: segment.reference(given, *held), [given, *held])
 
     def moved():
-        tensors = [theirs_x, *_moved(weights, settings.max_error)]
-        return _step(lambda: segment.reference(*tensors), tensors)
+        return reference(ours_x, _moved(weights, settings.max_error))
 
     with torch.set_grad_enabled(training):
-        error, is_close = _error(ours(), theirs(), moved, settings.max_error)
+        error, is_close = _error(ours(), reference(ours_x, plain_w), moved, settings.max_error)
+        theirs = _baseline(lambda: reference(theirs_x, theirs_w), lambda: reference(ours_x, plain_w))
         convlab_ms, torch_ms = _race(ours, theirs)
     row = {"torch_ms": torch_ms, "convlab_ms": convlab_ms, "speedup": torch_ms / convlab_ms, "error": error}
     if not is_close:
@@ -260,14 +270,15 @@ def build_program(traced, held, inputs, settings):
     report = Report(settings.training, torch.get_num_threads())
     graph = traced.graph
     by_name = dict(zip((node.name for node in graph.nodes if node.op == "placeholder"), [*held, *inputs]))
-    excluded = without_writes(graph, traced.weights)
+    writes = without_writes(graph, traced.weights)
     whole = torch.fx.GraphModule({}, graph)
-    parts, report.left = parts_of(graph, traced.weights, settings.training, excluded)
+    parts, report.left = parts_of(graph, traced.weights, settings.training, writes)
     if not any(any(node in part.nodes for part in parts) for node in graph.nodes):
         return None, report, whole
     with torch.no_grad():
         recorder = _Recorder(whole, {part.entry.name for part in parts})
-        recorder.run(*[t.detach() if isinstance(t, torch.Tensor) else t for t in (*held, *inputs)])
+        recorder.run(*[t.detach().clone(memory_format=torch.preserve_format)
+                       if isinstance(t, torch.Tensor) else t for t in (*held, *inputs)])
     made, rows = [], []
     for index, part in enumerate(parts):
         x = recorder.found[part.entry.name]
@@ -317,11 +328,16 @@ def race_whole(program, whole, held, leaves, settings):
     """(ms of the model in channels_last, ms now, error, whether it is close)."""
     training = settings.training
     # Buffers are written, so each way has its own.
-    ours = _trained_copies([t.detach().clone() for t in held], held) if training else held
+    def copies():
+        return _trained_copies([t.detach().clone() for t in held], held)
+
+    def given():
+        return [leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(
+            leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    ours, plain, inputs = copies(), copies(), given()
     theirs = _trained_copies([_in_channels_last(t).clone(memory_format=torch.preserve_format)
-                              for t in held], held) if training else list(map(_in_channels_last, held))
-    inputs = [leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(
-        leaf, torch.Tensor) else leaf for leaf in leaves]
+                              for t in held], held)
     last = [_in_channels_last(leaf).clone(memory_format=torch.preserve_format).requires_grad_(
         leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
@@ -333,15 +349,18 @@ def race_whole(program, whole, held, leaves, settings):
 
     def moved():
         return step(whole, _moved(held, settings.max_error), _moved(leaves, settings.max_error) if not held
-                    else last)
+                    else given())
 
     with torch.set_grad_enabled(training):
+        if program is not None:
+            # In the same order of memory, in which random numbers are drawn.
+            error, is_close = _error(step(program, ours, given()), step(whole, plain, given()), moved,
+                                     settings.max_error)
+        baseline = _baseline(lambda: step(whole, theirs, last), lambda: step(whole, plain, inputs))
         if program is None:
-            ms = _race(lambda: step(whole, theirs, last), lambda: None)[0]
+            ms = _race(baseline, lambda: None)[0]
             return ms, ms, 0.0, True
-        error, is_close = _error(step(program, ours, inputs), step(whole, theirs, last), moved,
-                                 settings.max_error)
-        after, before = _race(lambda: step(program, ours, inputs), lambda: step(whole, theirs, last))
+        after, before = _race(lambda: step(program, ours, inputs), baseline)
     return before, after, error, is_close
 
 

@@ -71,6 +71,10 @@ def _batch_norm(call):
                       "with fixed statistics in training")
     if not isinstance(call["momentum"], (int, float)) or call["running_mean"] is None:
         raise Lacking("without running averages")
+    if call.translation.training:
+        if call["running_mean"] in call.translation.statistics:
+            raise Lacking("whose statistics another one moves too")
+        call.translation.statistics.add(call["running_mean"])
     return call.put_like(x, "batch_norm", (float(call["eps"]), float(call["momentum"])), {
         ".weight": call.optional(call["weight"], "scale", 1.0),
         ".bias": call.optional(call["bias"], "shift", 0.0),

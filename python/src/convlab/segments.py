@@ -10,12 +10,20 @@ import torch
 
 from . import _core
 from .errors import InputError
-from .layers import build
+from .layers import build, name_of
 
 _TYPES = {torch.float32: "float32", torch.float64: "float64"}
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _registered = weakref.WeakValueDictionary()  # of convlab::segment
 _numbers = itertools.count()
+
+
+_hooks_of_saved_tensors = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+def _are_saved_tensors_hooked():
+    """As in checkpoints: what is saved is computed anew, or lies elsewhere meanwhile."""
+    return _hooks_of_saved_tensors is not None and _hooks_of_saved_tensors(False) is not None
 
 
 class _Forward:
@@ -43,6 +51,8 @@ class Segment(torch.nn.Module):
         self.max_error, self.channels_last = max_error, channels_last
         self.weights = weights  # their names in the model
         places = {node: i for i, node in enumerate(weights)}
+        # What follows may view it by its strides.
+        self.is_dense = any(name_of(node) in ("aten::contiguous", "aten::clone") for node in part.nodes)
         self._sources = {layer.name + suffix: places.get(source.placeholder, source.value)
                          if source.placeholder else float(source.value)
                          for layer in part.layers for suffix, source in layer.parameters.items()}
@@ -52,7 +62,7 @@ class Segment(torch.nn.Module):
     def _forget(self):
         # Neither copied nor pickled: made again by the next call.
         self._net, self._threads, self._seen, self._slots = None, 0, [], []
-        self._statistics, self._waiting, self._warned = [], None, False
+        self._statistics, self._waiting, self._warned, self._is_stale = [], None, False, True
         self._lock = threading.RLock()
         self.handle = next(_numbers)
         _registered[self.handle] = self
@@ -60,7 +70,7 @@ class Segment(torch.nn.Module):
     def __getstate__(self):
         state = self.__dict__.copy()
         for name in ("_net", "_threads", "_seen", "_slots", "_statistics", "_waiting", "_warned",
-                     "_lock", "handle"):
+                     "_is_stale", "_lock", "handle"):
             del state[name]
         return state
 
@@ -82,7 +92,7 @@ class Segment(torch.nn.Module):
             if isinstance(source, float):
                 net.set(index, torch.full(shape, source, dtype=self.dtype))
                 continue
-            slots.append((index, tuple(shape), source))
+            slots.append((index, tuple(shape), source, trained))
             if self.net_training and not trained:
                 statistics.append((index, source, len(slots) - 1))
         self._slots, self._statistics = slots, statistics
@@ -104,44 +114,61 @@ class Segment(torch.nn.Module):
         net = self._net
         if net is None or threads != self._threads:
             net = self.plan(threads)
-        seen, are_changed = self._seen, False
-        for i, (index, shape, source) in enumerate(self._slots):
+        seen = self._seen
+        for i, (index, shape, source, trained) in enumerate(self._slots):
             w = weights[source]
             tensor, version, place, is_shared = seen[i]
-            if w is tensor and w._version == version and w.data_ptr() == place:
+            # PyTorch does not count its changes of statistics. Where it shares them, the net looks itself.
+            if w is tensor and w._version == version and w.data_ptr() == place and (trained or is_shared):
                 continue
-            if w.dtype != self.dtype or w.device.type != "cpu" or w.numel() != math.prod(shape):
+            if w.dtype != self.dtype or w.device.type != "cpu" or w.numel() != math.prod(shape) or (
+                    w.is_inference()):
                 return None
+            self._is_stale = True  # also where this call ends early
             if not (is_shared and w is tensor and w.data_ptr() == place):
                 dense = w.detach().reshape(shape)
                 # The net reads PyTorch's memory, unless it is in another order.
                 is_shared = dense.data_ptr() == w.data_ptr() and net.use(index, dense)
                 if not is_shared:
                     net.set(index, dense)
-            are_changed = True
             seen[i] = (w, w._version, w.data_ptr(), is_shared)
-        if are_changed:
+        if self._is_stale:
             net.changed()
+            self._is_stale = False
         return net
 
-    def result_for(self, x):
-        """An empty result, N C H W, with its axes in memory as x has them."""
-        shape, order = self.value.shape, _LAST[x.dim()]
+    def result_for(self, x, last):
+        """An empty result of PyTorch's sizes, or N C H W of one that is permuted afterwards. ``last``: its
+        memory is in channels_last. No view: PyTorch may write it in place."""
+        n, c, *image = self.value.shape
         if self.value.rank == 2:
-            return x.new_empty(shape[:2])
-        if not x.is_contiguous() and x.is_contiguous(memory_format=order):
-            return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=order)
-        return x.new_empty(shape)
+            return x.new_empty((n, c))
+        if self.value.rank == 3:
+            return x.new_empty((n, c, image[-1]))
+        if not last:
+            return x.new_empty((n, c, *image))
+        if self.value.form == "last":
+            return x.new_empty((n, *image, c))
+        return torch.empty((n, c, *image), dtype=x.dtype, device=x.device,
+                           memory_format=_LAST[len(image) + 2])
 
     def _as_image(self, x):
         return x.unsqueeze(2) if self.input_rank == 3 else x
 
-    def _as_traced(self, y):
-        if y.dim() != self.value.rank:
-            y = y.squeeze(2)
-        if self.value.form == "last" and y.dim() > 2:
-            y = y.permute(0, *range(2, y.dim()), 1)
+    def _as_traced(self, y, last):
+        if self.value.form == "last" and y.dim() > 2 and not last:
+            y = y.permute(0, *range(2, y.dim()), 1).contiguous()
         return y
+
+    def _order(self, x):
+        """The input as the net reads it, and whether that is channels_last."""
+        x = self._as_image(x)
+        if x.is_contiguous():
+            return x, False
+        if self.input_rank > 3 and (self.value.form == "last" or not self.is_dense) and x.is_contiguous(
+                memory_format=_LAST[x.dim()]):
+            return x, True
+        return x.contiguous(), False
 
     def run(self, x, weights):
         """Without a gradient. Returns (y, the input that the net reads), or None."""
@@ -150,21 +177,13 @@ class Segment(torch.nn.Module):
             if net is None:
                 return None
             self._waiting = None
-            x = self._as_image(x)
-            last = False
-            if not x.is_contiguous():
-                last = x.is_contiguous(memory_format=_LAST[x.dim()])
-                x = x if last else x.contiguous()
-            y = self.result_for(x)
+            x, last = self._order(x)
+            y = self.result_for(x, last)
             net.run(x.data_ptr(), y.data_ptr(), last)
             for index, source, slot in self._statistics:
-                buffer, is_shared = weights[source], self._seen[slot][3]
-                if is_shared:  # and written
-                    torch.autograd.graph.increment_version(buffer)
-                else:
-                    buffer.copy_(net.get(index, True).view(buffer.shape))
-                self._seen[slot] = (buffer, buffer._version, buffer.data_ptr(), is_shared)
-        return self._as_traced(y), x
+                if not self._seen[slot][3]:  # else the net has written it
+                    weights[source].copy_(net.get(index, True).view(weights[source].shape))
+        return self._as_traced(y, last), x
 
     def gradients(self, dy, x, wanted):
         """(dx, [the gradient of each weight])."""
@@ -179,7 +198,7 @@ class Segment(torch.nn.Module):
         self._net.run_backward(dy.data_ptr(), dx.data_ptr() if dx is not None else 0, last)
         found = self._net.gradients(True)
         grads = [None] * len(wanted)
-        for index, _, source in self._slots:
+        for index, _, source, _ in self._slots:
             if found[index] is None or not wanted[source]:
                 continue
             one = found[index]
@@ -193,8 +212,9 @@ class Segment(torch.nn.Module):
     def forward(self, x, *weights):
         if torch.compiler.is_compiling():
             return torch.ops.convlab.segment(x, list(weights), self.handle)
-        if self.net_training and self._is_waiting():
-            # The net remembers one forward. This one, and its backward, are PyTorch's.
+        if self.net_training and (self._is_waiting() or _are_saved_tensors_hooked()):
+            # The net remembers one forward, and reads its input where it is. This one, and its backward,
+            # are PyTorch's.
             return self.reference(x, *weights)
         # A second thread's forward in between makes the first's backward an error.
         if torch.is_grad_enabled() and (x.requires_grad or any(w.requires_grad for w in weights)):
@@ -225,7 +245,8 @@ class Segment(torch.nn.Module):
         if not self._warned:
             self._warned = True
             warnings.warn(f"{self.name} runs in PyTorch: a weight has another type, device or size than "
-                          "when the model was optimized", stacklevel=2)
+                          "when the model was optimized, or was made under torch.inference_mode",
+                          stacklevel=2)
         return self.reference(x, *weights)
 
     def extra_repr(self):
@@ -259,9 +280,11 @@ class _Training(torch.autograd.Function):
             ctx.segment, ctx.token = segment, _Forward()
             ctx.shapes = [w.shape for w in weights]
             segment._waiting = weakref.ref(ctx.token)
-        # The net reads them again in backward; PyTorch sees if they were changed meanwhile.
+        # The net reads them again in backward; PyTorch sees if they were changed meanwhile. Statistics it
+        # does not read.
+        moved = {source for _, source, _ in segment._statistics}
         ctx.save_for_backward(x if read.data_ptr() == x.data_ptr() else read,
-                              *(w for w in weights if w.requires_grad))
+                              *(w for i, w in enumerate(weights) if i not in moved))
         ctx.set_materialize_grads(True)
         return y
 
@@ -297,7 +320,8 @@ def _operator(x, weights, segment):
 
 def _fake(x, weights, segment):
     found = _registered[segment]
-    return found._as_traced(found.result_for(found._as_image(x)))
+    read, last = found._order(x)
+    return found._as_traced(found.result_for(read, last), last)
 
 
 torch.library.define("convlab::segment", "(Tensor x, Tensor[] weights, int segment) -> Tensor")

@@ -44,6 +44,9 @@ def trace(model, args, kwargs):
     outputs = torch.export.graph_signature.OutputKind
     if any(spec.kind != outputs.USER_OUTPUT for spec in signature.output_specs):
         raise EnvironmentError("the model changes its buffers in a way that cannot be followed")
+    if any(node.op == "get_attr" for node in exported.graph.nodes):
+        raise EnvironmentError("the model has control flow, or parts under torch.no_grad or autocast: expected "
+                               "a graph of operators alone")
     weights, constants, inputs = {}, {}, []
     for spec in signature.input_specs:
         if spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
@@ -78,13 +81,28 @@ def _is_in_place(node):
     return bool(schema and node.op == "call_function" and schema.is_mutable)
 
 
-def _may_share_memory(node):
+def _arguments(node, wanted):
+    """The nodes among the arguments of an operator of which ``wanted(alias_info)`` holds."""
+    schema = node.target._schema
+    given = {**dict(zip((a.name for a in schema.arguments), node.args)), **node.kwargs}
+    values = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and wanted(a.alias_info)]
+    return [v for v in pytree.tree_leaves(values, is_leaf=lambda v: isinstance(v, torch.fx.Node))
+            if isinstance(v, torch.fx.Node)]
+
+
+def _written(node):
+    return _arguments(node, lambda alias: alias.is_write) if _is_in_place(node) else []
+
+
+def _shared(node):
+    """The arguments whose memory the result may be."""
     if node.target is operator.getitem:
-        return True
+        return node.all_input_nodes[:1]
     schema = getattr(node.target, "_schema", None)
     if not schema:
-        return False
-    return schema.name in _VIEWS or any(r.alias_info is not None for r in schema.returns)
+        return []
+    aliases = _arguments(node, lambda alias: True)
+    return aliases or (node.all_input_nodes[:1] if schema.name in _VIEWS else [])
 
 
 def _functional(node):
@@ -107,16 +125,18 @@ def _functional(node):
 
 def without_writes(graph, weights):
     """Replaces operators in place where nothing else can see it. Returns the nodes that share memory with
-    what the others write, and that read it: these stay PyTorch's."""
+    what the others write, and with them those that read it: all these stay PyTorch's."""
     places = {node: i for i, node in enumerate(graph.nodes)}
     sharing = {}  # node -> the nodes that may share its memory, one list for all of them
     written = set()
     for node in list(graph.nodes):
         group = [node]
-        if _is_in_place(node) or _may_share_memory(node):
-            for source in node.all_input_nodes[:1]:
-                group = sharing[source]
-                group.append(node)
+        for source in _shared(node):
+            other = sharing[source]
+            if other is not group:
+                group.extend(other)
+                for member in other:
+                    sharing[member] = group
         sharing[node] = group
         if not _is_in_place(node):
             continue
@@ -135,10 +155,11 @@ def without_writes(graph, weights):
                     if places[user] > places[node]:
                         user.replace_input_with(target, node)
                 continue
-        written.update(id(sharing[source]) for source in node.all_input_nodes[:1])
-    sharers = {node for node, group in sharing.items() if id(group) in written}
+        written.update(_written(node))
+    groups = {id(sharing[node]) for node in written}
+    sharers = {node for node, group in sharing.items() if id(group) in groups}
     # A net runs where its last operator stood: what reads such memory may not move behind a write.
-    return sharers | {user for node in sharers for user in node.users}
+    return sharers, sharers | {user for node in sharers for user in node.users}
 
 
 # ---- Parts that become nets ----
@@ -168,7 +189,10 @@ def _ancestors(node, inside):
     return found
 
 
-def _part_from(entry, order, places, weights, training, excluded, taken, lacking):
+def _part_from(entry, order, places, weights, training, writes, taken, lacking):
+    sharers, excluded = writes
+    if entry in sharers:
+        return None
     try:
         translation = Translation(entry, weights, training)
     except Lacking:
@@ -207,8 +231,8 @@ def _part_from(entry, order, places, weights, training, excluded, taken, lacking
     return None
 
 
-def parts_of(graph, weights, training, excluded):
-    """Returns the parts, and for each kind of operator outside of them how many and why."""
+def parts_of(graph, weights, training, writes):
+    """``writes``: what without_writes returns. Returns the parts, and for each kind of operator outside of them how many and why."""
     order = list(graph.nodes)
     places = {node: i for i, node in enumerate(order)}
     taken, parts, lacking = set(), [], {}
@@ -221,7 +245,7 @@ def parts_of(graph, weights, training, excluded):
             continue
         if value.dtype not in (torch.float32, torch.float64) or value.device.type != "cpu":
             continue
-        part = _part_from(entry, order, places, weights, training, excluded, taken, lacking)
+        part = _part_from(entry, order, places, weights, training, writes, taken, lacking)
         if part:
             parts.append(part)
             taken.update(part.nodes)

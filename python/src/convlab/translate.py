@@ -17,6 +17,7 @@ class Translation:
     def __init__(self, entry, weights, training):
         self.weights, self.training = weights, training
         self.layers, self._names = [], set()
+        self.statistics = set()  # that batch norms move in training
         size = tuple(entry.meta["val"].shape)
         if not 3 <= len(size) <= 5 or 0 in size:
             raise Lacking(f"of a tensor of {len(size)} dimensions")
@@ -34,9 +35,10 @@ class Translation:
                 break
         name = name or node.name
         unique, i = name, 2
-        while unique in self._names:
+        # A layer's parameter may have the name of another layer, as "affine.weight".
+        while not self._names.isdisjoint(names := {unique, *(unique + suffix for suffix in parameters)}):
             unique, i = f"{name}.{i}", i + 1
-        self._names.add(unique)
+        self._names |= names
         return unique
 
     def translate(self, node):
