@@ -326,6 +326,31 @@ TEST_F(ProgramTest, ATypeThatNothingTakesIsOneLine) {
   }
 }
 
+TEST_F(ProgramTest, SixteenBitsAreATypeLikeOthers) {
+  for (const char* type : {"f16", "bf16"}) {
+    const Ran check = run({"check", tiny, "--dtype", type, "--format", "csv"});
+    EXPECT_EQ(check.exit_code, 0) << check.err;
+    EXPECT_FALSE(contains(check.out, "FAILED")) << check.out;
+    const Ran tune = run({"tune", tiny, "--dtype", type, "--pass", "fwd", "--algos",
+                          "im2col,direct", "--format", "json"});
+    ASSERT_EQ(tune.exit_code, 0) << tune.err;
+    for (const json& layer : json::parse(tune.out)["layers"]) {
+      EXPECT_EQ(layer["dtype"], type);
+      // Results are rounded to 8 and 11 bits.
+      EXPECT_GT(layer["chosen"]["rel_error"], 1e-5) << layer;
+      EXPECT_LT(layer["chosen"]["rel_error"], 4e-3) << layer;
+    }
+    // The store has it: nothing is measured again.
+    const Ran explain = run({"explain", tiny, "--dtype", type, "--pass", "fwd"});
+    ASSERT_EQ(explain.exit_code, 0) << explain.err;
+    EXPECT_TRUE(contains(explain.out, "widen")) << explain.out;
+    EXPECT_TRUE(contains(explain.out, "round")) << explain.out;
+    const Ran sweep = run({"sweep", tiny, "-a", std::string("dtype=f32,") + type, "--pass", "fwd",
+                           "--algos", "im2col", "--format", "csv"});
+    EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
+  }
+}
+
 TEST_F(ProgramTest, ALimitBelowEveryNeedSaysTheSmallestThatWouldDo) {
   const Words command{"tune", tiny, "--pass", "fwd", "--algos", "fft", "--layout", "nchw"};
   const Ran ran = run(command + Words{"--workspace-max", "10"});
