@@ -8,7 +8,7 @@
 #include "autotune/candidates.h"
 #include "autotune/measure/measure.h"
 #include "autotune/race/decide.h"
-#include "conv/types/bf16_operands.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 
@@ -33,9 +33,7 @@ std::optional<std::string> contradiction(const TuningEntry& entry, std::span<con
     const AlgoRef algo = algos.get(entry.problem, device.info().kind, chosen.algo);
     const double gflops =
         algo.work(as_run(entry.problem, chosen), chosen.config, device).flops() / chosen.ms / 1e6;
-    const bool by_tiles = multiplies_bf16(chosen.config) && ceilings.tile_flops > 0;
-    const double peak =
-        (by_tiles ? ceilings.tile_flops : ceilings.flops(entry.problem.dtype())) / 1e9;
+    const double peak = ceilings.flops(entry.problem.dtype(), math_type(chosen.config)) / 1e9;
     if (gflops > above * peak)
       return fmt::format("{:.0f} GFLOP/s are above the machine's peak of {:.0f}", gflops, peak);
   }

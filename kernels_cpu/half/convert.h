@@ -12,8 +12,6 @@
 
 namespace convlab::cpu {
 
-constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
-
 // `half` is f16 or bf16, the type of what is not f32.
 void widen(DType half, const void* from, float* to, std::int64_t count);
 void round(DType half, const float* from, void* to, std::int64_t count);

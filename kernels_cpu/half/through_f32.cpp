@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "conv/types/bf16_operands.h"
+#include "conv/types/arithmetic_type.h"
+#include "conv/types/math_type.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/half/convert.h"
 
@@ -149,14 +150,13 @@ ConvProblem part_in_f32(const ConvProblem& p, const DeviceInfo& device) {
 }
 
 std::optional<Refusal> ThroughF32::refuse(const ConvProblem& p, Device& device) const {
-  if (!is_half(p.dtype)) return ForwardingAlgo::refuse(p, device);
+  if (!has_16_bits(p.dtype)) return ForwardingAlgo::refuse(p, device);
   return ForwardingAlgo::refuse(part_in_f32(p, device.info()), device);
 }
 
-// Three bf16 products are as good as f32's for a result of 16 bits, so six are not listed, and none
-// where tiles take the operands as they are.
+// Three bf16 products are as good as f32's for a result of 16 bits, so six are not listed.
 std::vector<Config> ThroughF32::configs(const ConvProblem& p, Device& device) const {
-  if (!is_half(p.dtype)) return ForwardingAlgo::configs(p, device);
+  if (!has_16_bits(p.dtype)) return ForwardingAlgo::configs(p, device);
   std::vector<Config> configs = ForwardingAlgo::configs(part_in_f32(p, device.info()), device);
   std::erase_if(configs, [](const Config& c) { return math_type(c) == MathType::bf16x6; });
   return configs;
@@ -164,14 +164,13 @@ std::vector<Config> ThroughF32::configs(const ConvProblem& p, Device& device) co
 
 bool ThroughF32::deterministic(const ConvProblem& p, const Config& config) const {
   ConvProblem in_f32 = p;
-  if (is_half(p.dtype) && !has_bf16_operands(config)) in_f32.dtype = DType::f32;
+  if (has_16_bits(p.dtype)) in_f32.dtype = DType::f32;
   return ForwardingAlgo::deterministic(in_f32, config);
 }
 
 // The copies are written to and read from the caches that the inner phases count as memory.
 WorkEstimate ThroughF32::work(const ConvProblem& p, const Config& config, Device& device) const {
-  if (!is_half(p.dtype) || has_bf16_operands(config))
-    return ForwardingAlgo::work(p, config, device);
+  if (!has_16_bits(p.dtype)) return ForwardingAlgo::work(p, config, device);
   const ConvProblem part = part_in_f32(p, device.info());
   WorkEstimate work = ForwardingAlgo::work(part, config, device);
   const double parts = double(p.n / part.n);
@@ -195,8 +194,7 @@ WorkEstimate ThroughF32::work(const ConvProblem& p, const Config& config, Device
 
 std::unique_ptr<ConvPlan> ThroughF32::plan(const ConvProblem& p, const Config& config,
                                            Device& device) const {
-  if (!is_half(p.dtype) || has_bf16_operands(config))
-    return ForwardingAlgo::plan(p, config, device);
+  if (!has_16_bits(p.dtype)) return ForwardingAlgo::plan(p, config, device);
   const ConvProblem part = part_in_f32(p, device.info());
   const auto phases = ForwardingAlgo::work(part, config, device).phases.size();
   return std::make_unique<Plan>(p, part, ForwardingAlgo::plan(part, config, device), int(phases),

@@ -4,9 +4,6 @@
 // after the epilogue. A part of the batch at a time: its f32 copies then stay in the caches, and
 // take little workspace. The filter is widened when it is packed. The sums of backward_filter stay
 // in f32 until the last part.
-//
-// An algorithm that takes a 16-bit type itself does so by configs of its own, which say
-// `operands=bf16`; these are listed beside the ones that go through f32.
 #pragma once
 
 #include <memory>

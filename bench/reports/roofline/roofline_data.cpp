@@ -21,7 +21,7 @@
 #include "bench/reports/tune_cells.h"
 #include "conv/error.h"
 #include "conv/text/counted.h"
-#include "conv/types/bf16_operands.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {
@@ -101,9 +101,9 @@ RooflinePoint roofline_point(const WorkEstimate& work, const Problem& problem, c
                              math_type(c.config) != MathType::f32);
   // A CPU's matrix unit has one. Other products of 16-bit types are f32's there.
   const bool in_f32 = device.kind == DeviceKind::cpu && size_of(problem.dtype()) == 2;
-  const std::string unit = multiplies_bf16(c.config) ? std::string(bf16_tiles)
-                           : in_f32                  ? std::string(to_string(DType::f32))
-                                                     : p.dtype;
+  const std::string unit = multiplies_bf16(math_type(c.config)) ? std::string(bf16_tiles)
+                           : in_f32                             ? std::string(to_string(DType::f32))
+                                                                : p.dtype;
   const double peak = tensor_cores ? 0 : peak_of(roofs, c.threads, unit) / 1e9;
   if (peak > 0) {
     p.attainable_gflops = peak;

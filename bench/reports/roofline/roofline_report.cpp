@@ -9,7 +9,7 @@
 #include "bench/reports/algo_marks.h"
 #include "bench/reports/gnuplot.h"
 #include "conv/text/counted.h"
-#include "conv/types/bf16_operands.h"
+#include "conv/types/math_type.h"
 
 namespace convlab {
 namespace {
@@ -92,8 +92,9 @@ std::string plot_panel(const Panel& panel, const std::vector<const RooflinePoint
   // The matrix unit's as well where a point is of its products.
   std::vector<std::string> units{panel.dtype};
   if (computed_in_f32) units = {std::string(to_string(DType::f32))};
-  if (std::any_of(points.begin(), points.end(),
-                  [](const RooflinePoint* p) { return multiplies_bf16(Config::parse(p->config)); }))
+  if (std::any_of(points.begin(), points.end(), [](const RooflinePoint* p) {
+        return multiplies_bf16(math_type(Config::parse(p->config)));
+      }))
     units.emplace_back(bf16_tiles);
   const auto peak_gflops = [&](const std::string& unit) {
     return peak_of(roofs, panel.threads, unit) / 1e9;
