@@ -83,7 +83,9 @@ class RanksProgram : public testing::Test {
     const Ran ran = run(words);
     EXPECT_EQ(ran.exit_code, 2) << ran.err;
     EXPECT_EQ(ran.out, "");
-    const std::ptrdiff_t hints = occurrences(ran.err, "are untuned or UNSURE here");
+    // On a busy machine a rank may say that it waits for another.
+    const std::ptrdiff_t hints =
+        occurrences(ran.err, "are untuned or UNSURE here") + occurrences(ran.err, " has waited ");
     EXPECT_EQ(occurrences(ran.err, "convlab: ") - hints, 1) << ran.err;
     EXPECT_TRUE(contains(ran.err, says)) << says << "\n" << ran.err;
   }
