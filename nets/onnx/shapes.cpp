@@ -531,35 +531,35 @@ void blocks(Operator& op) {
   op.put({(*x)[0], to_space ? (*x)[1] / (b * b) : (*x)[1] * b * b, image((*x)[2]), image((*x)[3])});
 }
 
-using Rule = void (*)(Operator&);
+using ShapeRule = void (*)(Operator&);
 
-const std::unordered_map<std::string_view, Rule>& rules() {
-  static const std::unordered_map<std::string_view, Rule> all = [] {
-    std::unordered_map<std::string_view, Rule> map{{"Conv", convolution},
-                                                   {"ConvInteger", convolution},
-                                                   {"QLinearConv", convolution},
-                                                   {"ConvTranspose", transposed_convolution},
-                                                   {"Gemm", gemm},
-                                                   {"MatMul", matmul},
-                                                   {"Flatten", flatten},
-                                                   {"Reshape", reshape},
-                                                   {"Transpose", transpose},
-                                                   {"Squeeze", squeeze},
-                                                   {"Unsqueeze", unsqueeze},
-                                                   {"Concat", concat},
-                                                   {"Split", split},
-                                                   {"Slice", slice},
-                                                   {"Pad", pad},
-                                                   {"Resize", resize},
-                                                   {"Upsample", resize},
-                                                   {"Shape", shape},
-                                                   {"Gather", gather},
-                                                   {"Constant", constant},
-                                                   {"ConstantOfShape", constant_of_shape},
-                                                   {"Expand", expand},
-                                                   {"Tile", tile},
-                                                   {"DepthToSpace", blocks},
-                                                   {"SpaceToDepth", blocks}};
+const std::unordered_map<std::string_view, ShapeRule>& shape_rules() {
+  static const std::unordered_map<std::string_view, ShapeRule> all = [] {
+    std::unordered_map<std::string_view, ShapeRule> map{{"Conv", convolution},
+                                                        {"ConvInteger", convolution},
+                                                        {"QLinearConv", convolution},
+                                                        {"ConvTranspose", transposed_convolution},
+                                                        {"Gemm", gemm},
+                                                        {"MatMul", matmul},
+                                                        {"Flatten", flatten},
+                                                        {"Reshape", reshape},
+                                                        {"Transpose", transpose},
+                                                        {"Squeeze", squeeze},
+                                                        {"Unsqueeze", unsqueeze},
+                                                        {"Concat", concat},
+                                                        {"Split", split},
+                                                        {"Slice", slice},
+                                                        {"Pad", pad},
+                                                        {"Resize", resize},
+                                                        {"Upsample", resize},
+                                                        {"Shape", shape},
+                                                        {"Gather", gather},
+                                                        {"Constant", constant},
+                                                        {"ConstantOfShape", constant_of_shape},
+                                                        {"Expand", expand},
+                                                        {"Tile", tile},
+                                                        {"DepthToSpace", blocks},
+                                                        {"SpaceToDepth", blocks}};
     map["Identity"] = same_with_data;
     map["Cast"] = cast;
     for (const char* name : {"Floor", "Ceil"}) map[name] = rounded;
@@ -700,10 +700,10 @@ void infer(const onnx::NodeProto& node, Values& values) {
   Values before;  // what the file itself says of the outputs
   for (const std::string& name : node.output())
     if (const auto v = values.find(name); v != values.end()) before.insert(*v);
-  const auto rule = rules().find(node.op_type());
+  const auto rule = shape_rules().find(node.op_type());
   const bool own = node.domain().empty() || node.domain() == "ai.onnx";
   Operator op(node, values);
-  if (own && rule != rules().end()) rule->second(op);
+  if (own && rule != shape_rules().end()) rule->second(op);
   for (const std::string& name : node.output()) {
     if (name.empty()) continue;
     Value& v = values[name];

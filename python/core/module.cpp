@@ -190,6 +190,8 @@ void add_segment(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   using namespace convlab::python;
+  // Of what still lives when the interpreter ends, which is no fault: a loss with its graph, say.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator(translate);
 
   nb::class_<Window>(m, "Window")

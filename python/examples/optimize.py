@@ -44,7 +44,8 @@ def main():
             optimizer.step()
             print(f"loss {loss.item():.4f}")
         return
-    expected = model.eval()(x)
+    with torch.no_grad():
+        expected = model.eval()(x)
     model = convlab.torch.optimize(model, x, budget=options.budget)
     with torch.no_grad():
         y = model(x)

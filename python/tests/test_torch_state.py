@@ -283,3 +283,43 @@ def test_parts_without_gradients_are_refused_in_one_line():
         return m.d(y)
     with pytest.raises(convlab.EnvironmentError, match="torch.no_grad"):
         optimize(Of(f, c=conv(), d=conv()), image(), training=True)
+
+
+# ---- Compiled ----
+
+
+def test_a_compiled_result_has_its_gradients():
+    model = nn.Sequential(conv(), nn.ReLU(), conv()).eval()
+    ours = torch.compile(optimize(copy.deepcopy(model), x := image()), backend="aot_eager")
+    assert all_close(gradients(ours, x), gradients(model, x))
+    with torch.no_grad():
+        assert close(ours(x), model(x))
+
+
+def test_the_operator_has_no_gradient_in_silence():
+    ours = optimize(nn.Sequential(conv(), nn.ReLU()).eval(), x := image())
+    segment = ours.convlab_segments()[0]
+    weights = [p.detach().requires_grad_() for p in ours.parameters()]
+    y = torch.ops.convlab.segment(x, weights, segment.handle)
+    with pytest.raises(convlab.InputError, match="training=True"):
+        y.sum().backward()
+
+
+def test_graphs_of_sizes_that_vary_are_named():
+    torch.compiler.reset()
+    ours = torch.compile(nn.Sequential(conv(), nn.ReLU()).eval(), backend="convlab", dynamic=True)
+    with torch.no_grad(), pytest.warns(UserWarning, match="dynamic=False"):
+        ours(image())
+
+
+# ---- What is refused ----
+
+
+def test_other_types_are_refused():
+    with pytest.raises(convlab.InputError, match="bfloat16: expected float32"):
+        optimize(nn.Sequential(conv()).bfloat16().eval(), image().bfloat16())
+
+
+def test_errors_of_the_model_are_its_own():
+    with pytest.raises(RuntimeError, match="channels"):
+        optimize(nn.Sequential(conv()).eval(), torch.randn(1, 3, 8, 8))

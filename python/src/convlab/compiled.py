@@ -38,7 +38,9 @@ class Compiled:
 
     def _made(self, args):
         if not all(isinstance(a, torch.Tensor) for a in args):
-            return None  # sizes that vary
+            warnings.warn("convlab: PyTorch runs a graph whose sizes vary: expected "
+                          'torch.compile(model, backend="convlab", dynamic=False)', stacklevel=3)
+            return None
         training = torch.is_grad_enabled() and any(a.requires_grad for a in args)
         self.settings.training = training
         # What is tried out writes neither statistics nor gradients.

@@ -177,7 +177,9 @@ class Optimized(torch.nn.Module):
                 self._warn("inputs of another structure")
                 return self._original.forward(*args, **kwargs)
         if torch.compiler.is_compiling() or torch.compiler.is_exporting():
-            if self._root or self.training or any(
+            # A compiled graph that may be asked for gradients gets PyTorch's operators, which have them.
+            with_gradients = torch.is_grad_enabled() and not torch.compiler.is_exporting()
+            if self._root or self.training or with_gradients or any(
                     leaf.shape != e[0] for leaf, e in zip(leaves, self._expected) if e):
                 return self._original.forward(*args, **kwargs)
         else:

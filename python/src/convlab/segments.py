@@ -253,6 +253,11 @@ class Segment(torch.nn.Module):
         return f"{len(self.layers)} layers, {tuple(self.input_shape)}"
 
 
+def _has_no_gradient(ctx, *_):
+    raise InputError("the model was optimized for inference, so it has no gradients: expected "
+                     "convlab.torch.optimize(model, ..., training=True)")
+
+
 class _Inference(torch.autograd.Function):
     """A result whose gradient nobody has."""
 
@@ -263,8 +268,7 @@ class _Inference(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *_):
-        raise InputError("the model was optimized for inference, so it has no gradients: expected "
-                         "convlab.torch.optimize(model, ..., training=True)")
+        _has_no_gradient(ctx)
 
 
 class _Training(torch.autograd.Function):
@@ -327,3 +331,4 @@ def _fake(x, weights, segment):
 torch.library.define("convlab::segment", "(Tensor x, Tensor[] weights, int segment) -> Tensor")
 torch.library.impl("convlab::segment", "CPU", _operator)
 torch.library.register_fake("convlab::segment", _fake)
+torch.library.register_autograd("convlab::segment", _has_no_gradient)

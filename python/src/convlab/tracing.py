@@ -37,8 +37,9 @@ def trace(model, args, kwargs):
     try:
         exported = torch.export.export(model, args, kwargs, strict=False)
     except Exception as error:  # whatever the model does
-        raise EnvironmentError("PyTorch cannot trace the model, which torch.export has to: "
-                               + _first_line(error)) from error
+        raise EnvironmentError(
+            "PyTorch cannot trace the model: expected one that torch.export takes, a part of it, or "
+            f'torch.compile(model, backend="convlab"), which takes it in parts: {_first_line(error)}') from error
     signature = exported.graph_signature
     kinds = torch.export.graph_signature.InputKind
     outputs = torch.export.graph_signature.OutputKind
