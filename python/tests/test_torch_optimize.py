@@ -15,22 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
-flow = pytest.importorskip("convlab.optimize")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """No test asserts a time."""
-    monkeypatch.setattr(flow, "_ROUNDS", 1)
-    torch.manual_seed(1)
-
-
-def optimize(model, *inputs, **options):
-    return convlab.torch.optimize(model, *inputs, **{"swap": "all", "report": False, **options})
-
-
-def close(a, b, limit=1e-4):
-    return float((a - b).norm()) <= limit * float(b.norm())
+from torch_lab import close, flow, optimize, quick  # noqa: E402, F401: without PyTorch it skips
 
 
 class Block(nn.Module):

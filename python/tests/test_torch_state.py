@@ -8,18 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
-flow = pytest.importorskip("convlab.optimize")
+from torch_lab import close as close_within, optimize, quick  # noqa: E402, F401: without PyTorch it skips
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """No test asserts a time."""
-    monkeypatch.setattr(flow, "_ROUNDS", 1)
-    torch.manual_seed(1)
-
-
-def optimize(model, *inputs, **options):
-    return convlab.torch.optimize(model, *inputs, **{"swap": "all", "report": False, **options})
+def close(a, b, limit=1e-5):
+    return close_within(a, b, limit)
 
 
 def conv():
@@ -28,10 +21,6 @@ def conv():
 
 def image():
     return torch.randn(2, 4, 10, 10)
-
-
-def close(a, b, limit=1e-5):
-    return float((a - b).detach().norm()) <= limit * float(b.detach().norm())
 
 
 class Of(nn.Module):
