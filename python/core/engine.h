@@ -93,7 +93,7 @@ class Engine {
 
   std::unique_ptr<Device> device_;
   std::mutex devices_mutex_;
-  std::map<int, std::unique_ptr<Device>> devices_;  // others, by the threads asked for
+  std::map<int, std::unique_ptr<Device>> devices_;  // for other numbers of threads
   Algos algos_;
   pid_t process_;
   std::mutex planning_;  // one plan is made at a time; taken before plans_mutex_
