@@ -204,7 +204,7 @@ using Layer = std::variant<Input, Conv, Linear, Pool, GlobalAvgPool, BatchNorm, 
 // A convolution or a transposed one: its passes run by algorithms of convolutions.
 bool is_convolution(const Layer&);
 bool is_transposed(const Layer&);
-// Whether the layer works in nchw alone.
+// Whether the layer works in nchw alone; an input is in it unless a plan says nhwc.
 bool needs_nchw(const Layer&);
 
 // ---- The graph ----
