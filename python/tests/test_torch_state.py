@@ -309,6 +309,14 @@ def test_other_types_are_refused():
         optimize(nn.Sequential(conv()).bfloat16().eval(), image().bfloat16())
 
 
+def test_what_stays_with_pytorch_has_a_reason():
+    def f(m, x):
+        return F.relu(m.d(torch.cumsum(m.c(x), 2))) + x.mean()
+    left = optimize(Of(f, c=conv(), d=conv()).eval(), image()).convlab_report.left
+    assert list(left["cumsum"][1]) == ["which has no layer"]
+    assert left.keys() == {"cumsum", "mean", "add"} and all(reasons for _, reasons in left.values())
+
+
 def test_errors_of_the_model_are_its_own():
     with pytest.raises(RuntimeError, match="channels"):
         optimize(nn.Sequential(conv()).eval(), torch.randn(1, 3, 8, 8))

@@ -256,9 +256,8 @@ def parts_of(graph, weights, training, writes):
             name = name_of(node).removeprefix("aten::") or str(node.target)
             count, reasons = left.setdefault(name, [0, {}])
             left[name][0] = count + 1
-            reason = lacking.get(node)
-            if reason:
-                reasons[reason] = reasons.get(reason, 0) + 1
+            reason = lacking.get(node, "outside of parts with one input, one result and a convolution")
+            reasons[reason] = reasons.get(reason, 0) + 1
     return parts, {name: (count, reasons) for name, (count, reasons) in left.items()}
 
 

@@ -49,7 +49,7 @@ class Translation:
             name = name_of(node)
             rule = RULES.get(name[len("aten::"):]) if name.startswith("aten::") else None
         if rule is None:
-            raise Lacking("")
+            raise Lacking("which has no layer")
         result = rule(Call(self, node))
         if isinstance(result, Value) and result.form != "pending":
             expected = result.dims()
