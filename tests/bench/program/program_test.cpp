@@ -334,7 +334,8 @@ TEST_F(ProgramTest, SixteenBitsAreATypeLikeOthers) {
     const Ran tune = run({"tune", tiny, "--dtype", type, "--pass", "fwd", "--algos",
                           "im2col,direct", "--format", "json"});
     ASSERT_EQ(tune.exit_code, 0) << tune.err;
-    for (const json& layer : json::parse(tune.out)["layers"]) {
+    const json tuned = json::parse(tune.out);
+    for (const json& layer : tuned["layers"]) {
       EXPECT_EQ(layer["dtype"], type);
       // Results are rounded to 8 and 11 bits.
       EXPECT_GT(layer["chosen"]["rel_error"], 1e-5) << layer;
