@@ -19,6 +19,8 @@ bool keeps_form(const nets::Layer& layer) {
   return std::holds_alternative<nets::Activation>(layer) ||
          std::holds_alternative<nets::Dropout>(layer) ||
          std::holds_alternative<nets::BatchNorm>(layer) ||
+         std::holds_alternative<LayerActivation>(layer) ||
+         std::holds_alternative<nets::PRelu>(layer) ||
          std::holds_alternative<nets::LayerNorm>(layer) ||
          std::holds_alternative<nets::Add>(layer) || std::holds_alternative<nets::Concat>(layer);
 }
@@ -84,10 +86,16 @@ L GraphBuilder::window(L conv, const Sizes& kernel, const Sizes& stride, const S
 
 std::int64_t GraphBuilder::conv(std::int64_t x, const std::string& name, std::int64_t filters,
                                 const Sizes& kernel, const Sizes& stride, const Sizes& pad,
-                                const Sizes& dilation, std::int64_t groups, bool bias,
-                                bool matrix) {
-  const nets::Conv layer{.filters = filters, .groups = groups, .bias = bias, .matrix = matrix};
-  return add(name, window(layer, kernel, stride, pad, dilation, name), {x});
+                                const Sizes& dilation, std::int64_t groups, bool bias, bool matrix,
+                                const Sizes& pad_end) {
+  nets::Conv layer{.filters = filters, .groups = groups, .bias = bias, .matrix = matrix};
+  layer = window(layer, kernel, stride, pad, dilation, name);
+  if (!pad_end.empty()) {
+    const Axes end = axes(pad_end, 0, "pad_end", name);
+    layer.pad_end = {end.h, end.w};
+    if (layer.depth) layer.depth->pad_end = end.d;
+  }
+  return add(name, layer, {x});
 }
 
 std::int64_t GraphBuilder::conv_transpose(std::int64_t x, const std::string& name,
@@ -112,28 +120,34 @@ std::int64_t GraphBuilder::linear(std::int64_t x, const std::string& name, std::
 
 std::int64_t GraphBuilder::pool(std::int64_t x, const std::string& name, const std::string& kind,
                                 const Sizes& kernel, const Sizes& stride, const Sizes& pad,
-                                bool ceil_mode) {
+                                bool ceil_mode, bool count_padding) {
   const Axes k = axes(kernel, 1, "kernel", name), s = axes(stride, 1, "stride", name),
              p = axes(pad, 0, "pad", name);
-  if (k.h != k.w || s.h != s.w || p.h != p.w)
-    fail(name,
-         fmt::format("pools {}x{} by {}x{} with padding {}x{}: expected one number for height "
-                     "and width",
-                     k.h, k.w, s.h, s.w, p.h, p.w));
   nets::Pool layer{.kind = kind == "max" ? nets::Pool::Kind::max : nets::Pool::Kind::average,
-                   .kernel = k.h,
-                   .stride = s.h,
-                   .pad = p.h,
-                   .ceil_mode = ceil_mode};
+                   .kernel = {k.h, k.w},
+                   .stride = {s.h, s.w},
+                   .pad = {p.h, p.w},
+                   .ceil_mode = ceil_mode,
+                   .count_padding = count_padding};
   if (dims_ == 3) layer.depth = {k.d, s.d, p.d};
   return add(name, layer, {x});
 }
 
 std::int64_t GraphBuilder::activation(std::int64_t x, const std::string& name,
-                                      const std::string& kind) {
+                                      const std::string& kind, std::optional<double> a,
+                                      std::optional<double> b) {
   std::vector<std::string_view> known;
   for (const ActivationKind k : all_activations) {
-    if (to_string(k) == kind) return add(name, nets::Activation{k}, {x});
+    if (to_string(k) == kind) {
+      if (a || b) fail(name, fmt::format("activation '{}' has no numbers", kind));
+      return add(name, nets::Activation{k}, {x});
+    }
+    known.push_back(to_string(k));
+  }
+  using Kind = LayerActivation::Kind;
+  for (const Kind k : {Kind::leaky_relu, Kind::elu, Kind::clip, Kind::softplus, Kind::mish}) {
+    if (to_string(k) == kind)
+      return add(name, LayerActivation{.kind = k, .a = a.value_or(0), .b = b.value_or(0)}, {x});
     known.push_back(to_string(k));
   }
   fail(name, fmt::format("activation '{}': expected one of {}", kind, fmt::join(known, ", ")));

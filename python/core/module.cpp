@@ -73,7 +73,7 @@ void add_graph(nb::module_& m) {
       .def(nb::init<Text, const Sizes&>(), "name"_a, "shape"_a)
       .def("conv", &G::conv, "x"_a, "name"_a, "filters"_a, "kernel"_a, "stride"_a = Sizes{1},
            "pad"_a = Sizes{0}, "dilation"_a = Sizes{1}, "groups"_a = 1, "bias"_a = true,
-           "matrix"_a = false)
+           "matrix"_a = false, "pad_end"_a = Sizes{})
       .def("conv_transpose", &G::conv_transpose, "x"_a, "name"_a, "filters"_a, "kernel"_a,
            "stride"_a = Sizes{1}, "pad"_a = Sizes{0}, "output_pad"_a = Sizes{0},
            "dilation"_a = Sizes{1}, "groups"_a = 1, "bias"_a = true)
@@ -94,7 +94,17 @@ void add_graph(nb::module_& m) {
           "channel_scale",
           [](G& g, Id x, Text name) { return g.add(name, nets::ChannelScale{}, {x}); }, "x"_a,
           "name"_a)
-      .def("activation", &G::activation, "x"_a, "name"_a, "kind"_a)
+      .def(
+          "group_norm",
+          [](G& g, Id x, Text name, Id groups, double epsilon) {
+            return g.add(name, nets::GroupNorm{groups, epsilon}, {x});
+          },
+          "x"_a, "name"_a, "groups"_a, "epsilon"_a = 1e-5)
+      .def("activation", &G::activation, "x"_a, "name"_a, "kind"_a, "a"_a.none() = nb::none(),
+           "b"_a.none() = nb::none())
+      .def(
+          "prelu", [](G& g, Id x, Text name) { return g.add(name, nets::PRelu{}, {x}); }, "x"_a,
+          "name"_a)
       .def(
           "dropout",
           [](G& g, Id x, Text name, double p, bool whole_images) {
@@ -109,8 +119,11 @@ void add_graph(nb::module_& m) {
       .def(
           "avg_pool",
           [](G& g, Id x, Text name, const Sizes& kernel, const Sizes& stride, const Sizes& pad,
-             bool ceil) { return g.pool(x, name, "average", kernel, stride, pad, ceil); },
-          "x"_a, "name"_a, "kernel"_a, "stride"_a, "pad"_a = Sizes{0}, "ceil_mode"_a = false)
+             bool ceil, bool count_padding) {
+            return g.pool(x, name, "average", kernel, stride, pad, ceil, count_padding);
+          },
+          "x"_a, "name"_a, "kernel"_a, "stride"_a, "pad"_a = Sizes{0}, "ceil_mode"_a = false,
+          "count_padding"_a = true)
       .def(
           "global_avg_pool",
           [](G& g, Id x, Text name) { return g.add(name, nets::GlobalAvgPool{}, {x}); }, "x"_a,
@@ -147,6 +160,12 @@ void add_graph(nb::module_& m) {
             return g.add(name, nets::PadChannels{channels}, {x});
           },
           "x"_a, "name"_a, "channels"_a)
+      .def(
+          "pixel_shuffle",
+          [](G& g, Id x, Text name, Id factor) {
+            return g.add(name, nets::PixelShuffle{factor}, {x});
+          },
+          "x"_a, "name"_a, "factor"_a)
       .def("resize", &G::resize, "x"_a, "name"_a, "kind"_a, "h"_a, "w"_a)
       .def(
           "lrn",

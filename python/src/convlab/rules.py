@@ -17,12 +17,10 @@ def _convolution(call, transposed=None):
         parameters[".bias"] = call.source(bias, "bias")
     stride, dilation = (per_axis(call.get(name, 1) or 1, axes) for name in ("stride", "dilation"))
     groups = call["groups"]
-    padding = call.get("padding", 0)
+    padding, more = call.get("padding", 0), [0]
     if isinstance(padding, str):
         total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel)]
-        if any(t % 2 for t in total):
-            raise Lacking("with padding that differs between sides")
-        padding = [t // 2 for t in total]
+        padding, more = [t // 2 for t in total], [t % 2 for t in total]
     padding = per_axis(padding, axes)
     if transposed is None:
         transposed = call.get("transposed", False)
@@ -32,6 +30,8 @@ def _convolution(call, transposed=None):
     if transposed:
         arguments.append(planar(per_axis(call.get("output_padding", 0), axes), 0))
     arguments += [planar(dilation, 1), groups, bias is not None]
+    if any(more):
+        arguments += [False, planar([p + m for p, m in zip(padding, more)], 0)]
     method = "conv_transpose" if transposed else "conv"
     return Value(call.add(method, [x.id], shape, arguments, parameters), shape, x.rank)
 
@@ -88,6 +88,25 @@ def _layer_norm(call):
     if not of_channels or list(call["normalized_shape"]) != [x.shape[1]]:
         raise Lacking("over more than the channels")
     return call.put_like(x, "layer_norm", (float(call.get("eps", 1e-5)),), {
+        ".weight": call.optional(call.get("weight"), "scale", 1.0),
+        ".bias": call.optional(call.get("bias"), "shift", 0.0)})
+
+
+def _group_norm(call):
+    return _normalised_groups(call, call["num_groups"])
+
+
+def _instance_norm(call):
+    if not call["use_input_stats"] or call["running_mean"] is not None:
+        raise Lacking("with running averages")
+    return _normalised_groups(call, call.image().shape[1])
+
+
+def _normalised_groups(call, groups):
+    x = call.value(call["input"], "plain")
+    if x.rank == 2 and x.pixels != 1:
+        raise Lacking("of a tensor in another order")
+    return call.put_like(x, "group_norm", (groups, float(call["eps"])), {
         ".weight": call.optional(call.get("weight"), "scale", 1.0),
         ".bias": call.optional(call.get("bias"), "shift", 0.0)})
 
@@ -205,20 +224,69 @@ def _activation(kind):
     return rule
 
 
+def _numbered(kind, *names):
+    """An activation with numbers."""
+    def rule(call):
+        numbers = tuple(call[name] for name in names)
+        if not all(isinstance(number, (int, float)) for number in numbers):
+            raise Lacking("with numbers that the model computes")
+        return call.put_like(call.value(call.first()), "activation", (kind, *map(float, numbers)))
+    return rule
+
+
+def _elu(call):
+    x = call.value(call.first())
+    if call["input_scale"] != 1:
+        raise Lacking("with a factor of its input")
+    y = call.put_like(x, "activation", ("elu", float(call["alpha"])))
+    # Selu's.
+    return y if call["scale"] == 1 else _scaled(call, y, float(call["scale"]))
+
+
+def _selu(call):
+    y = call.put_like(call.value(call.first()), "activation", ("elu", 1.6732632423543772))
+    return _scaled(call, y, 1.0507009873554805)
+
+
+def _softplus(call):
+    # From PyTorch's threshold on it is x, 2e-9 less.
+    if call["beta"] != 1 or call["threshold"] < 20:
+        raise Lacking("with another factor or threshold")
+    return call.put_like(call.value(call.first()), "activation", ("softplus",))
+
+
+def _prelu(call):
+    x = call.value(call.first(), "plain")
+    if x.rank == 2 and x.pixels != 1:
+        raise Lacking("of a tensor in another order")
+    if call.size(call["weight"]) != (x.shape[1],):
+        raise Lacking("with one slope for all channels")
+    return call.put_like(x, "prelu", (), {".weight": call.source(call["weight"], "slope")})
+
+
 def _clamp(call):
+    # At its bounds the gradient of a clamp is 1, of a hardtanh 0.
+    is_clamp = name_of(call.node).startswith("aten::clamp")
     low = call.get("min_val", call.get("min"))
     high = call.get("max_val", call.get("max"))
     x = call.value(call.first(), "plain", "last", "flat", "pending")
     if name_of(call.node) == "aten::relu6":
         low, high = 0, 6
-    if (low, high) == (0, 6):
-        if x.form == "pending" and x.step.startswith("x + 3"):
+    if x.form == "pending":
+        if (low, high) == (0, 6) and x.step.startswith("x + 3"):
             return x._replace(step=x.step.replace("x + 3", "relu6"))
-        if x.form != "pending":
-            return call.put_like(x, "activation", ("relu6",))
-    if (low, high) == (0, None) and x.form != "pending":
-        return call.put_like(x, "activation", ("relu",))
-    raise Lacking("other than from 0 to 6")
+        raise Lacking("of half an activation")
+    training = call.translation.training
+    if not (training and is_clamp):
+        kind = {(0, 6): "relu6", (0, None): "relu"}.get((low, high))
+        if kind:
+            return call.put_like(x, "activation", (kind,))
+        if training:
+            raise Lacking("other than from 0 to 6, in training")
+    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    if not all(isinstance(bound, (int, float)) for bound in bounds) or not bounds[0] <= bounds[1]:
+        raise Lacking("between bounds that the model computes, or that leave nothing")
+    return call.put_like(x, "activation", ("clip", *map(float, bounds)))
 
 
 # ---- Pooling ----
@@ -228,31 +296,23 @@ def _pool(method):
     def rule(call):
         x = call.image()
         axes = x.rank - 2
-        if axes == 1:
-            raise Lacking("of one axis")
-        kernel = per_axis(call["kernel_size"], axes)
-        stride = per_axis(call.get("stride") or kernel, axes)
-        padding = per_axis(call.get("padding", 0), axes)
+        kernel = planar(per_axis(call["kernel_size"], axes), 1)
+        stride = planar(per_axis(call.get("stride") or call["kernel_size"], axes), 1)
+        padding = planar(per_axis(call.get("padding", 0), axes), 0)
         if any(d != 1 for d in per_axis(call.get("dilation", 1), axes)):
             raise Lacking("with dilation")
-        if any(len(set(v[-2:])) != 1 for v in (kernel, stride, padding)):
-            raise Lacking("with a window that is no square")
-        ceil_mode = bool(call.get("ceil_mode", False))
         image, out = x.shape[2:], call.size()
+        shape = (*out[:2], *planar(out[2:], 1))
+        arguments = [kernel, stride, padding, bool(call.get("ceil_mode", False))]
         if method == "avg_pool":
             if call.get("divisor_override") is not None:
                 raise Lacking("with a divisor")
-            if any(padding) and not call.get("count_include_pad", True):
-                raise Lacking("without count_include_pad")
-            floor = tuple((i + 2 * p - k) // s + 1 for i, k, s, p in zip(image, kernel, stride, padding))
-            if floor != tuple(out[2:]):
-                raise Lacking("with windows that reach beyond the image")
-            ceil_mode = False
-            if kernel == tuple(image) and not any(padding):
-                shape = (*x.shape[:2], *(1,) * axes)
+            if tuple(kernel) == tuple(image) and not any(padding):
                 return Value(call.add("global_avg_pool", [x.id], shape), shape, x.rank)
-        arguments = (list(kernel), list(stride), list(padding), ceil_mode)
-        return Value(call.add(method, [x.id], tuple(out), arguments), tuple(out), x.rank)
+            arguments.append(bool(call.get("count_include_pad", True)))
+        elif math.prod(kernel) > 256:
+            raise Lacking("with a window of more than 256 elements")
+        return Value(call.add(method, [x.id], shape, arguments), shape, x.rank)
     return rule
 
 
@@ -271,8 +331,6 @@ def _adaptive_average(call):
     if any(i % o for i, o in zip(image, out)):
         raise Lacking("with windows of several sizes")
     kernel = [i // o for i, o in zip(image, out)]
-    if kernel[-1] != kernel[-2]:
-        raise Lacking("with a window that is no square")
     arguments = (kernel, kernel, [0] * len(kernel), False)
     return x._replace(id=call.add("avg_pool", [x.id], shape, arguments), shape=shape)
 
@@ -353,6 +411,13 @@ def _permute(call):
 def _channel_shuffle(call):
     x = call.image()
     return call.put_like(x, "shuffle", (call["groups"],))
+
+
+def _pixel_shuffle(call):
+    x, out = call.image(), tuple(call.size())
+    if x.rank != 4:
+        raise Lacking("of other axes than height and width")
+    return x._replace(id=call.add("pixel_shuffle", [x.id], out, (call["upscale_factor"],)), shape=out)
 
 
 def _channel_axis(call, x, axis):
@@ -439,9 +504,11 @@ RULES = {
                     _transposed_convolution),
     **{name: _activation(name) for name in ("relu", "sigmoid", "tanh", "silu", "hardswish",
                                             "hardsigmoid", "gelu")},
+    "leaky_relu": _numbered("leaky_relu", "negative_slope"), "mish": _numbered("mish"),
+    "elu": _elu, "selu": _selu, "softplus": _softplus, "prelu": _prelu,
     **dict.fromkeys(("hardtanh", "clamp", "clamp_min", "relu6"), _clamp),
-    **dict.fromkeys(("max_pool2d", "max_pool3d"), _pool("max_pool")),
-    **dict.fromkeys(("avg_pool2d", "avg_pool3d"), _pool("avg_pool")),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), _pool("max_pool")),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _pool("avg_pool")),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
                     _adaptive_average),
     # Strides in memory are no part of a value.
@@ -451,7 +518,9 @@ RULES = {
     **dict.fromkeys(("permute", "transpose"), _permute),
     **dict.fromkeys(("split", "split_with_sizes", "chunk"), _split),
     "upsample_nearest2d": _resize("nearest"), "upsample_bilinear2d": _resize("bilinear"),
-    "linear": _linear, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "add": _add,
+    "linear": _linear, "batch_norm": _batch_norm, "layer_norm": _layer_norm,
+    "group_norm": _group_norm, "instance_norm": _instance_norm, "add": _add,
     "sub": _subtract, "mul": _multiply, "div": _divide, "mean": _mean, "cat": _concat, "concat": _concat,
     "slice": _slice, "channel_shuffle": _channel_shuffle, "native_channel_shuffle": _channel_shuffle,
+    "pixel_shuffle": _pixel_shuffle,
 }
