@@ -36,7 +36,11 @@ def affine(norm):
 PLANAR = {
     "leaky_relu": nn.LeakyReLU(0.2), "leaky_relu in place": nn.LeakyReLU(0.1, inplace=True),
     "elu": nn.ELU(0.7), "selu": nn.SELU(), "softplus": nn.Softplus(), "mish": nn.Mish(),
-    "prelu": slopes(8), "group_norm": affine(nn.GroupNorm(4, 8)),
+    "prelu": slopes(8), "prelu with one slope": nn.PReLU(),
+    "padded": nn.Sequential(nn.ZeroPad2d((0, 1, 2, 1)), nn.Conv2d(8, 4, 3, 2)),
+    "padded along one axis": nn.Sequential(nn.ConstantPad2d((3, 0), 0.0), nn.Conv2d(8, 8, (1, 4), groups=8)),
+    "padded twice, widely": nn.Sequential(nn.ZeroPad2d(5), nn.Conv2d(8, 4, 3, padding=1)),
+    "group_norm": affine(nn.GroupNorm(4, 8)),
     "group_norm without weights": nn.GroupNorm(2, 8, affine=False, eps=1e-3),
     "instance_norm": nn.InstanceNorm2d(8),
     "instance_norm with weights": affine(nn.InstanceNorm2d(8, affine=True)),
@@ -94,7 +98,8 @@ def test_planar(name, training):
 @pytest.mark.parametrize("name, layer", [
     ("max_pool", nn.MaxPool1d(3, 2, 1)), ("avg_pool", nn.AvgPool1d(4, 2, 1)), ("norm", nn.InstanceNorm1d(8)),
     ("groups", affine(nn.GroupNorm(2, 8))), ("slopes", slopes(8)),
-    ("same", nn.Conv1d(8, 4, 4, padding="same"))])
+    ("same", nn.Conv1d(8, 4, 4, padding="same")), ("slope", nn.PReLU()),
+    ("causal", nn.Sequential(nn.ConstantPad1d((4, 0), 0.0), nn.Conv1d(8, 4, 3, dilation=2)))])
 def test_rows(name, layer):
     agree(nn.Sequential(nn.Conv1d(3, 8, 3), copy.deepcopy(layer)).eval(), torch.randn(2, 3, 21), False)
 
@@ -102,14 +107,17 @@ def test_rows(name, layer):
 @pytest.mark.parametrize("name, layer", [
     ("avg_pool", nn.AvgPool3d((2, 3, 2), 2, (1, 1, 0), ceil_mode=True, count_include_pad=False)),
     ("max_pool", nn.MaxPool3d((1, 2, 3), (1, 2, 1))), ("norm", nn.InstanceNorm3d(8)), ("slopes", slopes(8)),
-    ("groups", affine(nn.GroupNorm(2, 8))), ("same", nn.Conv3d(8, 4, (2, 3, 4), padding="same"))])
+    ("groups", affine(nn.GroupNorm(2, 8))), ("same", nn.Conv3d(8, 4, (2, 3, 4), padding="same")),
+    ("causal", nn.Sequential(nn.ConstantPad3d((1, 1, 0, 1, 2, 0), 0.0), nn.Conv3d(8, 4, 3)))])
 def test_volumes(name, layer):
     agree(nn.Sequential(nn.Conv3d(3, 8, 3, padding=1), copy.deepcopy(layer)).eval(),
           torch.randn(1, 3, 5, 8, 7), False)
 
 
 @pytest.mark.parametrize("layer, reason", [
-    (nn.PReLU(), "one slope"), (nn.MaxPool2d(17), "256 elements"), (nn.Softplus(beta=2), "another factor"),
+    (nn.Sequential(nn.ZeroPad2d(1), nn.MaxPool2d(3)), "padded image"), (nn.ReflectionPad2d(1), "but zeros"),
+    (nn.ConstantPad2d(1, 0.5), "but zeros"), (nn.ZeroPad2d((-1, 0, 0, 0)), "less than nothing"),
+    (nn.MaxPool2d(17), "256 elements"), (nn.Softplus(beta=2), "another factor"),
     (nn.InstanceNorm2d(8, track_running_stats=True), "running averages"),
     (nn.MaxPool2d(2, dilation=2), "dilation")])
 def test_what_has_no_layer_says_why(layer, reason):

@@ -20,6 +20,8 @@ class Value(NamedTuple):
       flat     N C*H*W
       apart    N G C/G H W, swapped: N C/G G H W
       pending  part of a written-out activation of the layer ``id``, which ``step`` names
+      padded   N C H W with zeros around, which a convolution takes as its padding: ``pad`` has the
+               number before and behind each axis of the image
     """
 
     id: int
@@ -28,6 +30,7 @@ class Value(NamedTuple):
     form: str = "plain"
     groups: int = 0
     step: str = ""
+    pad: tuple = ()
 
     @property
     def pixels(self):
@@ -37,6 +40,8 @@ class Value(NamedTuple):
         """PyTorch's sizes, or None of a pending value."""
         n, c, *image = self.shape
         image = image[-(self.rank - 2):] if self.rank > 2 else []
+        if self.form == "padded":
+            return (n, c, *(size + sum(around) for size, around in zip(image, self.pad)))
         if self.form in ("plain", "last"):
             return (n, c, *image) if self.form == "plain" else (n, *image, c)
         if self.form == "flat":
@@ -48,10 +53,12 @@ class Value(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a layer's parameter comes from: a placeholder of the graph, or a number everywhere."""
+    """Where a layer's parameter comes from: a placeholder of the graph, or a number everywhere. repeated: the
+    placeholder is one number, and the parameter has it everywhere."""
 
     placeholder: str = ""
     value: float = 0.0
+    repeated: bool = False
 
 
 class Layer(NamedTuple):
@@ -114,14 +121,15 @@ class Call:
         found = self.translation.values.get(node) if isinstance(node, torch.fx.Node) else None
         if not isinstance(found, Value):
             raise Lacking("of what no layer computes")
-        if found.form == "pending" and "pending" not in forms:
-            raise Lacking("of half an activation")
+        for form, what in (("pending", "half an activation"), ("padded", "a padded image")):
+            if found.form == form and form not in forms:
+                raise Lacking(f"of {what}")
         if forms and found.form not in forms:
             raise Lacking("of a tensor in another order")
         return found
 
-    def image(self):
-        x = self.value(self.first(), "plain")
+    def image(self, *forms):
+        x = self.value(self.first(), "plain", *forms)
         if x.rank < 3:
             raise Lacking("of a tensor without an image")
         return x

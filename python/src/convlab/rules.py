@@ -8,7 +8,9 @@ from .layers import Lacking, Source, Value, name_of, per_axis, planar
 
 
 def _convolution(call, transposed=None):
-    x, weight = call.image(), call["weight"]
+    if transposed is None:
+        transposed = call.get("transposed", False)
+    x, weight = call.image(*(() if transposed else ("padded",))), call["weight"]
     axes = x.rank - 2
     kernel = call.size(weight)[2:] if call.is_weight(weight) else None
     parameters = {".weight": call.source(weight, "filter")}
@@ -17,21 +19,23 @@ def _convolution(call, transposed=None):
         parameters[".bias"] = call.source(bias, "bias")
     stride, dilation = (per_axis(call.get(name, 1) or 1, axes) for name in ("stride", "dilation"))
     groups = call["groups"]
-    padding, more = call.get("padding", 0), [0]
+    padding = call.get("padding", 0)
     if isinstance(padding, str):
         total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel)]
-        padding, more = [t // 2 for t in total], [t % 2 for t in total]
-    padding = per_axis(padding, axes)
-    if transposed is None:
-        transposed = call.get("transposed", False)
+        padding, end = [t // 2 for t in total], [t - t // 2 for t in total]
+    else:
+        padding = end = per_axis(padding, axes)
+    for before, behind in (zip(*x.pad),) if x.pad else ():
+        padding, end = ([p + more for p, more in zip(side, pads)]
+                        for side, pads in ((padding, before), (end, behind)))
     out = call.size()
     shape = (*out[:2], *planar(out[2:], 1))
     arguments = [out[1], planar(kernel, 1), planar(stride, 1), planar(padding, 0)]
     if transposed:
         arguments.append(planar(per_axis(call.get("output_padding", 0), axes), 0))
     arguments += [planar(dilation, 1), groups, bias is not None]
-    if any(more):
-        arguments += [False, planar([p + m for p, m in zip(padding, more)], 0)]
+    if tuple(end) != tuple(padding):
+        arguments += [False, planar(end, 0)]
     method = "conv_transpose" if transposed else "conv"
     return Value(call.add(method, [x.id], shape, arguments, parameters), shape, x.rank)
 
@@ -259,9 +263,10 @@ def _prelu(call):
     x = call.value(call.first(), "plain")
     if x.rank == 2 and x.pixels != 1:
         raise Lacking("of a tensor in another order")
+    slope = call.source(call["weight"], "slope")
     if call.size(call["weight"]) != (x.shape[1],):
-        raise Lacking("with one slope for all channels")
-    return call.put_like(x, "prelu", (), {".weight": call.source(call["weight"], "slope")})
+        slope = slope._replace(repeated=True)
+    return call.put_like(x, "prelu", (), {".weight": slope})
 
 
 def _clamp(call):
@@ -349,6 +354,18 @@ def _mean(call):
 
 
 # ---- What moves values ----
+
+
+def _pad(call):
+    """Zeros around an image, which the convolution that follows has as its padding."""
+    x, pads = call.image(), call["pad"]
+    if call.get("mode", "constant") != "constant" or (call.get("value") or 0) != 0:
+        raise Lacking("by anything but zeros")
+    if len(pads) > 2 * (x.rank - 2) or not all(isinstance(p, int) and p >= 0 for p in pads):
+        raise Lacking("of other axes than those of the image, or by less than nothing")
+    # PyTorch's begin with the last axis.
+    around = tuple(zip(pads[::2], pads[1::2]))[::-1]
+    return x._replace(form="padded", pad=((0, 0),) * (x.rank - 2 - len(around)) + around)
 
 
 def _same(call):
@@ -521,6 +538,6 @@ RULES = {
     "linear": _linear, "batch_norm": _batch_norm, "layer_norm": _layer_norm,
     "group_norm": _group_norm, "instance_norm": _instance_norm, "add": _add,
     "sub": _subtract, "mul": _multiply, "div": _divide, "mean": _mean, "cat": _concat, "concat": _concat,
-    "slice": _slice, "channel_shuffle": _channel_shuffle, "native_channel_shuffle": _channel_shuffle,
+    "slice": _slice, "pad": _pad, "constant_pad_nd": _pad, "channel_shuffle": _channel_shuffle, "native_channel_shuffle": _channel_shuffle,
     "pixel_shuffle": _pixel_shuffle,
 }

@@ -56,6 +56,8 @@ class Segment(torch.nn.Module):
         self._sources = {layer.name + suffix: places.get(source.placeholder, source.value)
                          if source.placeholder else float(source.value)
                          for layer in part.layers for suffix, source in layer.parameters.items()}
+        self._repeated = {layer.name + suffix for layer in part.layers
+                          for suffix, source in layer.parameters.items() if source.repeated}
         self.__dict__["reference"] = reference
         self._forget()
 
@@ -92,7 +94,7 @@ class Segment(torch.nn.Module):
             if isinstance(source, float):
                 net.set(index, torch.full(shape, source, dtype=self.dtype))
                 continue
-            slots.append((index, tuple(shape), source, trained))
+            slots.append((index, tuple(shape), source, trained, name in self._repeated))
             if self.net_training and not trained:
                 statistics.append((index, source, len(slots) - 1))
         self._slots, self._statistics = slots, statistics
@@ -115,18 +117,18 @@ class Segment(torch.nn.Module):
         if net is None or threads != self._threads:
             net = self.plan(threads)
         seen = self._seen
-        for i, (index, shape, source, trained) in enumerate(self._slots):
+        for i, (index, shape, source, trained, is_repeated) in enumerate(self._slots):
             w = weights[source]
             tensor, version, place, is_shared = seen[i]
             # PyTorch does not count its changes of statistics. Where it shares them, the net looks itself.
             if w is tensor and w._version == version and w.data_ptr() == place and (trained or is_shared):
                 continue
-            if w.dtype != self.dtype or w.device.type != "cpu" or w.numel() != math.prod(shape) or (
-                    w.is_inference()):
+            if w.dtype != self.dtype or w.device.type != "cpu" or w.is_inference() or (
+                    w.numel() != (1 if is_repeated else math.prod(shape))):
                 return None
             self._is_stale = True  # also where this call ends early
             if not (is_shared and w is tensor and w.data_ptr() == place):
-                dense = w.detach().reshape(shape)
+                dense = w.detach().repeat(shape) if is_repeated else w.detach().reshape(shape)
                 # The net reads PyTorch's memory, unless it is in another order.
                 is_shared = dense.data_ptr() == w.data_ptr() and net.use(index, dense)
                 if not is_shared:
@@ -198,10 +200,10 @@ class Segment(torch.nn.Module):
         self._net.run_backward(dy.data_ptr(), dx.data_ptr() if dx is not None else 0, last)
         found = self._net.gradients(True)
         grads = [None] * len(wanted)
-        for index, _, source, _ in self._slots:
+        for index, _, source, _, is_repeated in self._slots:
             if found[index] is None or not wanted[source]:
                 continue
-            one = found[index]
+            one = found[index].sum().view(1) if is_repeated else found[index]
             grads[source] = one if grads[source] is None else grads[source] + one.view_as(grads[source])
         if dx is not None and self.input_rank == 3:
             dx = dx.squeeze(2)
