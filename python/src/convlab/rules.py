@@ -25,9 +25,10 @@ def _convolution(call, transposed=None):
         padding, end = [t // 2 for t in total], [t - t // 2 for t in total]
     else:
         padding = end = per_axis(padding, axes)
-    for before, behind in (zip(*x.pad),) if x.pad else ():
-        padding, end = ([p + more for p, more in zip(side, pads)]
-                        for side, pads in ((padding, before), (end, behind)))
+    if x.pad:
+        before, behind = zip(*x.pad)
+        padding = [p + more for p, more in zip(padding, before)]
+        end = [p + more for p, more in zip(end, behind)]
     out = call.size()
     shape = (*out[:2], *planar(out[2:], 1))
     arguments = [out[1], planar(kernel, 1), planar(stride, 1), planar(padding, 0)]
