@@ -188,7 +188,7 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
         for (const std::string& name : split_list(text)) o.maths.push_back(parse_math_type(name));
       },
       fmt::format("Only these ways to form products of f32: {}; default: all within --max-error",
-                  fmt::join(math_type_names, ", ")),
+                  fmt::join(f32_math_names, ", ")),
       "MATH,...");
 }
 

@@ -15,16 +15,17 @@ namespace convlab {
 // f32: fused multiply-adds. tf32: on tensor cores, factors rounded to the 11 bits of TF32. tf32x3:
 // three TF32 products for each product, together as accurate as f32. bf16x3: each factor is the sum
 // of two bf16 terms, and three of their four products are added: an error of about 5e-6. bf16x6:
-// three terms and six products, as accurate as f32.
-enum class MathType : std::uint8_t { f32, tf32, tf32x3, bf16x3, bf16x6 };
-inline constexpr std::array<std::string_view, 5> math_type_names{"f32", "tf32", "tf32x3", "bf16x3",
-                                                                 "bf16x6"};
+// three terms and six products, as accurate as f32. bf16: the products of factors that are stored
+// in bf16, added in f32; only problems of that type have it.
+enum class MathType : std::uint8_t { f32, tf32, tf32x3, bf16x3, bf16x6, bf16 };
+inline constexpr std::array<std::string_view, 6> math_type_names{"f32",    "tf32",   "tf32x3",
+                                                                 "bf16x3", "bf16x6", "bf16"};
 
 // The products of bf16 tiles on a CPU's matrix unit, among the arithmetic of ceilings
 // (conv/optional/ceiling_loops.h).
 inline constexpr std::string_view bf16_tiles = "bf16 tiles";
 inline bool multiplies_bf16(MathType math) {
-  return math == MathType::bf16x3 || math == MathType::bf16x6;
+  return math == MathType::bf16x3 || math == MathType::bf16x6 || math == MathType::bf16;
 }
 
 // The relative error that the math alone is expected to make: of TF32's rounding to 11 bits, and of
@@ -38,8 +39,14 @@ inline MathType math_type(const Config& config) {
   return config.has("math") ? config.choice<MathType>("math", math_type_names) : MathType::f32;
 }
 
-inline MathType parse_math_type(std::string_view name) {  // throws InputError
-  return MathType(index_of_name("math type", name, math_type_names));
+// Those that products of f32 may have: all but the last.
+inline constexpr auto f32_math_names = [] {
+  std::array<std::string_view, math_type_names.size() - 1> names;
+  std::copy_n(math_type_names.begin(), names.size(), names.begin());
+  return names;
+}();
+inline MathType parse_math_type(std::string_view name) {  // one of them; throws InputError
+  return MathType(index_of_name("math type", name, f32_math_names));
 }
 
 // Whether a caller who admits only these maths for products of f32 (all if empty) admits this
@@ -49,7 +56,7 @@ inline bool admits(const std::vector<MathType>& maths, DType dtype, const Config
          std::find(maths.begin(), maths.end(), math_type(config)) != maths.end();
 }
 
-// For algorithms. Only f32 has a choice: configs of other types have no `math`.
+// For algorithms. Only f32 has a choice: configs of other types have no `math`, but for bf16's own.
 inline Config with_math(Config config, DType dtype, MathType math) {
   if (dtype == DType::f32) config.set("math", std::string(math_type_names[std::size_t(math)]));
   return config;

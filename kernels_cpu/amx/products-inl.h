@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "kernels_cpu/amx/terms.h"
 
@@ -19,6 +20,8 @@ struct TermPair {
 };
 template <int kTerms>
 constexpr TermPair kProducts[] = {{1, 0}, {0, 0}, {0, 1}};
+template <>
+inline constexpr TermPair kProducts<1>[] = {{0, 0}};
 template <>
 inline constexpr TermPair kProducts<3>[] = {{2, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}};
 
@@ -47,7 +50,7 @@ HWY_INLINE void MultiplyStep(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_
     tiles.template multiply_add<2, kTileA + 1, kTileB>();
     if constexpr (kColTiles == 2) tiles.template multiply_add<3, kTileA + 1, kTileB + 1>();
   }
-  if constexpr (kProduct + 1 < (kTerms == 3 ? 6 : 3))
+  if constexpr (kProduct + 1 < int(std::size(kProducts<kTerms>)))
     MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles, kProduct + 1>(tiles, a, a_tile, a_term, b);
 }
 

@@ -1,4 +1,4 @@
-// f32 products by bf16 products of matrix tiles: their terms, their order and their tiles.
+// Products by bf16 products of matrix tiles: their terms, their order and their tiles.
 // Internal.
 //
 // An f32 value is the sum of two or three bf16 terms, each the rounded rest of those before:
@@ -18,7 +18,12 @@ namespace convlab::cpu {
 // A tile of A has 16 rows x 32 steps of depth, one of B 16 pairs of depth x 16 columns x 2.
 inline constexpr std::int64_t tile_rows = 16, tile_depth = 32, tile_bytes = 1024;
 
-constexpr std::int64_t terms_of(MathType math) { return math == MathType::bf16x6 ? 3 : 2; }
-constexpr std::int64_t products_of(MathType math) { return math == MathType::bf16x6 ? 6 : 3; }
+// bf16: the operands are one term as they are stored.
+constexpr std::int64_t terms_of(MathType math) {
+  return math == MathType::bf16 ? 1 : math == MathType::bf16x6 ? 3 : 2;
+}
+constexpr std::int64_t products_of(MathType math) {
+  return math == MathType::bf16 ? 1 : math == MathType::bf16x6 ? 6 : 3;
+}
 
 }  // namespace convlab::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "conv/two_dimensional.h"
 #include "conv/types/arithmetic_type.h"
 #include "conv/types/math_type.h"
 #include "kernels_cpu/algos.h"
@@ -13,6 +14,10 @@ namespace {
 
 std::size_t in_lines(std::int64_t floats) {
   return std::size_t(round_up(floats * std::int64_t{sizeof(float)}, 64));
+}
+
+bool by_itself(const ConvProblem& p, const Config& config) {
+  return !has_16_bits(p.dtype) || math_type(config) == MathType::bf16;
 }
 
 bool reads_filter(const ConvProblem& p) { return p.pass != Pass::backward_filter; }
@@ -159,18 +164,22 @@ std::vector<Config> ThroughF32::configs(const ConvProblem& p, Device& device) co
   if (!has_16_bits(p.dtype)) return ForwardingAlgo::configs(p, device);
   std::vector<Config> configs = ForwardingAlgo::configs(part_in_f32(p, device.info()), device);
   std::erase_if(configs, [](const Config& c) { return math_type(c) == MathType::bf16x6; });
+  if (!refuse_depth(p) && !ForwardingAlgo::refuse(p, device)) {
+    const std::vector<Config> own = ForwardingAlgo::configs(p, device);
+    configs.insert(configs.begin(), own.begin(), own.end());
+  }
   return configs;
 }
 
 bool ThroughF32::deterministic(const ConvProblem& p, const Config& config) const {
   ConvProblem in_f32 = p;
-  if (has_16_bits(p.dtype)) in_f32.dtype = DType::f32;
+  if (!by_itself(p, config)) in_f32.dtype = DType::f32;
   return ForwardingAlgo::deterministic(in_f32, config);
 }
 
 // The copies are written to and read from the caches that the inner phases count as memory.
 WorkEstimate ThroughF32::work(const ConvProblem& p, const Config& config, Device& device) const {
-  if (!has_16_bits(p.dtype)) return ForwardingAlgo::work(p, config, device);
+  if (by_itself(p, config)) return ForwardingAlgo::work(p, config, device);
   const ConvProblem part = part_in_f32(p, device.info());
   WorkEstimate work = ForwardingAlgo::work(part, config, device);
   const double parts = double(p.n / part.n);
@@ -194,7 +203,7 @@ WorkEstimate ThroughF32::work(const ConvProblem& p, const Config& config, Device
 
 std::unique_ptr<ConvPlan> ThroughF32::plan(const ConvProblem& p, const Config& config,
                                            Device& device) const {
-  if (!has_16_bits(p.dtype)) return ForwardingAlgo::plan(p, config, device);
+  if (by_itself(p, config)) return ForwardingAlgo::plan(p, config, device);
   const ConvProblem part = part_in_f32(p, device.info());
   const auto phases = ForwardingAlgo::work(part, config, device).phases.size();
   return std::make_unique<Plan>(p, part, ForwardingAlgo::plan(part, config, device), int(phases),

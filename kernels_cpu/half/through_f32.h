@@ -1,4 +1,4 @@
-// The 16-bit types by algorithms of f32. Internal.
+// The 16-bit types by algorithms of f32, beside what an algorithm has for them itself. Internal.
 //
 // x, w and dy are widened to f32, which is exact, and the result is rounded once, from f32 sums
 // after the epilogue. A part of the batch at a time: its f32 copies then stay in the caches, and
@@ -13,7 +13,8 @@
 
 namespace convlab::cpu {
 
-// Adds f16 and bf16 to an algorithm, whose id it keeps.
+// Adds f16 and bf16 to an algorithm, whose id it keeps. A problem in bf16 that the algorithm takes
+// has its configs too, first, told by math=bf16.
 class ThroughF32 : public ForwardingAlgo {
  public:
   explicit ThroughF32(std::unique_ptr<ConvAlgo> algo)

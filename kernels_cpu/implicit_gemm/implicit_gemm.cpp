@@ -467,7 +467,7 @@ class ImplicitGemm : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "implicit_gemm",
-                               .version = 27,
+                               .version = 28,
                                .summary = "one matrix product; columns gathered tile by tile",
                                .libraries = {}};
     return info;
@@ -475,7 +475,9 @@ class ImplicitGemm : public ConvAlgo {
 
   std::optional<Refusal> refuse(const ConvProblem& p, Device& device) const override {
     const Layout blocked = blocked_layout(device.info());
-    if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
+    const bool by_tiles = p.dtype == DType::bf16 && !split_configs(p, device.info()).empty();
+    if (!by_tiles)
+      if (auto refusal = refuse_all_but({DType::f32, DType::f64}, p)) return refusal;
     if (auto refusal = refuse_parts_of_blocks_in_groups(p)) return refusal;
     if (p.y_layout != blocked)
       return Refusal{Field::layout,
@@ -500,6 +502,7 @@ class ImplicitGemm : public ConvAlgo {
 
   // Over a plain input only the stores are a choice.
   std::vector<Config> configs(const ConvProblem& p, Device& device) const override {
+    if (p.dtype == DType::bf16) return split_configs(p, device.info());
     const bool plain_in = has_plain_input(p);
     if (p.pass == Pass::backward_filter) {
       if (plain_in) return {Config{}};

@@ -15,6 +15,7 @@
 #include "kernels_cpu/gemm/filter_block.h"
 #include "kernels_cpu/gemm/non_temporal.h"
 #include "kernels_cpu/groups.h"
+#include "kernels_cpu/half/convert.h"
 #include "kernels_cpu/implicit_gemm/split_filter.h"
 
 namespace convlab::cpu {
@@ -66,7 +67,10 @@ SplitGemm plan_split(const ConvProblem& original, const Config& config, const De
     most_rows = std::max(most_rows, pixels.out.n * grid.h * grid.w);
     most_steps = std::max(most_steps, gemm.steps(grid));
   }
-  gemm.chunk_steps = std::clamp<std::int64_t>(config.get("depth") / tile_depth, 1, most_steps);
+  gemm.chunk_steps =
+      gemm.math == MathType::bf16
+          ? most_steps  // parts of a sum would be rounded
+          : std::clamp<std::int64_t>(config.get("depth") / tile_depth, 1, most_steps);
   const std::int64_t row_bytes = gemm.chunk_steps * gemm.terms() * tile_bytes / tile_rows;
   const std::int64_t unit = pixels.tile.rows;
   pixels.block_rows =
@@ -143,7 +147,7 @@ class SplitPlan : public ConvPlan {
       : problem_(problem),
         teams_(problem.groups, device.threads),
         gemm_(plan_split(problem, config, teams_.device_of_team(device))),
-        run_thread_(matrix_unit(device) == amx_unit ? run_split_amx : run_split_emulated),
+        on_amx_(matrix_unit(device) == amx_unit),
         threads_(device.threads) {}
 
   std::size_t workspace_bytes() const noexcept override {
@@ -153,13 +157,29 @@ class SplitPlan : public ConvPlan {
     return std::size_t(problem_.groups * gemm_.packed_bytes());
   }
   void pack_filter(ConstSpan w, Span packed, Stream&) const override {
-    pack_split(gemm_, problem_, reinterpret_cast<const float*>(w.data()), packed.data(), threads_);
+    if (problem_.dtype == DType::f32)
+      return pack_split(gemm_, problem_, reinterpret_cast<const float*>(w.data()), packed.data(),
+                        threads_);
+    std::vector<float> wide(std::size_t(problem_.filter_elements()));
+    widen(problem_.dtype, w.data(), wide.data(), problem_.filter_elements(), threads_, nullptr, 0);
+    pack_split(gemm_, problem_, wide.data(), packed.data(), threads_);
   }
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const PixelOperands<float> data{
-        static_cast<const float*>(problem_.pass == Pass::forward ? args.x : args.dy),
-        static_cast<const float*>(args.w), output_epilogue<float>(problem_, args)};
-    const std::int64_t packed_floats = gemm_.packed_bytes() / std::int64_t{sizeof(float)};
+    if (problem_.dtype == DType::f32)
+      run<float>(args, workspace);
+    else
+      run<StoredBf16>(args, workspace);
+  }
+
+ private:
+  template <class S>
+  void run(const ConvArgs& args, Workspace workspace) const {
+    RunSplit<S>* run_thread = run_split_emulated;
+    if (on_amx_) run_thread = run_split_amx;
+    const PixelOperands<S> data{
+        static_cast<const S*>(problem_.pass == Pass::forward ? args.x : args.dy),
+        static_cast<const S*>(args.w), output_epilogue<S>(problem_, args)};
+    const std::int64_t packed_elements = gemm_.packed_bytes() / std::int64_t{sizeof(S)};
     const std::int64_t of_team = gemm_.pixels.row_threads * gemm_.pixels.panel_threads;
 #pragma omp parallel num_threads(used_threads())
     for (int t = omp_get_thread_num(); t < used_threads(); t += omp_get_num_threads()) {
@@ -168,12 +188,11 @@ class SplitPlan : public ConvPlan {
       std::byte* const of_its_team =
           workspace.data() + std::size_t(team * of_team) * gemm_.pixels.thread_bytes;
       for (std::int64_t group = own.begin; group < own.end; ++group)
-        run_thread_(gemm_, data.of_group(gemm_.pixels, group, packed_floats), of_its_team,
-                    t % of_team, args.phases);
+        run_thread(gemm_, data.of_group(gemm_.pixels, group, packed_elements), of_its_team,
+                   t % of_team, args.phases);
     }
   }
 
- private:
   int used_threads() const {
     return int(teams_.teams * gemm_.pixels.row_threads * gemm_.pixels.panel_threads);
   }
@@ -181,17 +200,18 @@ class SplitPlan : public ConvPlan {
   ConvProblem problem_;
   GroupTeams teams_;
   SplitGemm gemm_;
-  decltype(&run_split_amx) run_thread_;
+  bool on_amx_;
   int threads_;
 };
 
 }  // namespace
 
 std::vector<Config> split_configs(const ConvProblem& p, const DeviceInfo& device) {
-  if (matrix_unit(device).empty() || p.dtype != DType::f32 || !is_blocked(p.x_layout) ||
-      !is_blocked(p.y_layout))
-    return {};
+  if (matrix_unit(device).empty() || !is_blocked(p.x_layout) || !is_blocked(p.y_layout)) return {};
+  if (p.dtype != DType::f32 && p.dtype != DType::bf16) return {};
   if (p.pass == Pass::backward_filter) return split_filter_configs(p);
+  if (p.dtype == DType::bf16)
+    return {{{"math", std::string(math_type_names[std::size_t(MathType::bf16)])}}};
   const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) / p.groups * p.r * p.s;
   std::vector<Config> configs;
   for (const MathType math : {MathType::bf16x3, MathType::bf16x6})
@@ -205,20 +225,23 @@ bool is_split(const Config& config) { return config.has("math"); }
 
 std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem& p, const Config& config,
                                           const DeviceInfo& device) {
-  const bool filter_pass = p.pass == Pass::backward_filter;
+  const bool filter_pass = p.pass == Pass::backward_filter, in_bf16 = p.dtype == DType::bf16;
   const char* const key = filter_pass ? "pixels" : "depth";
-  config.require_only({key, "math"});
+  if (in_bf16 && !filter_pass)
+    config.require_only({"math"});
+  else
+    config.require_only({key, "math"});
   const MathType math = math_type(config);
-  if (!multiplies_bf16(math))
-    throw InputError(
-        fmt::format("implicit_gemm: config '{}': math: expected bf16x3 or bf16x6", config.text()));
+  if (!multiplies_bf16(math) || (math == MathType::bf16) != in_bf16)
+    throw InputError(fmt::format("implicit_gemm: config '{}': math: expected {}", config.text(),
+                                 in_bf16 ? "bf16" : "bf16x3 or bf16x6"));
   constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
-  if (config.get(key) < 1 || config.get(key) > most)
+  if ((filter_pass || !in_bf16) && (config.get(key) < 1 || config.get(key) > most))
     throw InputError(
         fmt::format("implicit_gemm: {}={}: expected 1 to {}", key, config.get(key), most));
   if (split_configs(p, device).empty())
     throw EnvironmentError(
-        fmt::format("implicit_gemm: math={} takes a matrix unit, f32 and blocked layouts",
+        fmt::format("implicit_gemm: math={} takes a matrix unit, f32 or bf16, and blocked layouts",
                     math_type_names[std::size_t(math)]));
   if (filter_pass) return make_split_filter_plan(p, config, device);
   return std::make_unique<SplitPlan>(p, config, device);

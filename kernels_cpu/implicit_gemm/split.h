@@ -4,7 +4,9 @@
 //
 // Tiles have 16 rows (pixels) and 32 steps of depth, which here runs over (tap, channel). Threads,
 // blocks and panels are those of PixelGemm, with panels of 32 output channels. A block's rows are
-// split once, into the thread's workspace, while its first panel is multiplied.
+// split once, into the thread's workspace, while its first panel is multiplied. With tensors in
+// bf16 splitting is copying, the depth is one chunk, and a sum is rounded once, behind the
+// epilogue.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,7 @@
 
 #include "conv/types/math_type.h"
 #include "kernels_cpu/amx/terms.h"
+#include "kernels_cpu/half/stored.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cpu {
@@ -58,11 +61,12 @@ bool is_split(const Config&);
 std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem&, const Config&, const DeviceInfo&);
 WorkEstimate work_split(const ConvProblem&, const Config&, const DeviceInfo&);
 
-// One thread's part; `packed` is in bytes / 4.
-void run_split_amx(const SplitGemm&, const PixelOperands<float>&, std::byte* workspace,
-                   std::int64_t thread, PhaseRecorder*);
-void run_split_emulated(const SplitGemm&, const PixelOperands<float>&, std::byte* workspace,
-                        std::int64_t thread, PhaseRecorder*);
+// One thread's part. `packed` is bytes, whatever its type.
+template <class S>
+using RunSplit = void(const SplitGemm&, const PixelOperands<S>&, std::byte* workspace,
+                      std::int64_t thread, PhaseRecorder*);
+RunSplit<float> run_split_amx, run_split_emulated;
+RunSplit<StoredBf16> run_split_amx, run_split_emulated;
 // Bytes of workspace that one thread needs.
 std::size_t split_workspace(const SplitGemm&);
 

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels_cpu/amx/blocks-inl.h"
 #include "kernels_cpu/amx/line.h"
 #include "kernels_cpu/amx/products-inl.h"
 #include "kernels_cpu/implicit_gemm/pixel_rows.h"
@@ -28,14 +29,15 @@ namespace convlab::cpu {
 
 // The channels of two tiles in a tensor; with blocks of 8 a line is two blocks, of which the second
 // may not exist.
+template <class S>
 struct TilePair {
-  const float* tile[2];
+  const S* tile[2];
   std::int64_t upper[2];  // from the lower half of a line to the upper one; 0 if there is none
 };
 
-template <int kBlock>
-HWY_INLINE TilePair TilesOf(const TensorDesc& desc, const float* data, std::int64_t pair) {
-  TilePair tiles{};
+template <int kBlock, class S>
+HWY_INLINE TilePair<S> TilesOf(const TensorDesc& desc, const S* data, std::int64_t pair) {
+  TilePair<S> tiles{};
   const std::int64_t plane = desc.channel_step();
   for (std::int64_t i = 0; i < 2; ++i) {
     const std::int64_t block = (pair * split_pair + i * tile_rows) / kBlock;
@@ -46,12 +48,14 @@ HWY_INLINE TilePair TilesOf(const TensorDesc& desc, const float* data, std::int6
 }
 
 // A pixel's 16 channels; zero where it is padding.
-template <int kBlock>
-HWY_INLINE void ReadPixel(const float* from, std::int64_t upper, std::int64_t at, Line& line) {
+template <int kBlock, class S>
+HWY_INLINE void ReadPixel(const S* from, std::int64_t upper, std::int64_t at, Line& line) {
   if (at < 0) {
     line = Line{};
   } else if constexpr (kBlock == tile_rows) {
-    line = *reinterpret_cast<const LineAt*>(from + at);
+    LineAt read;
+    ReadBlock<kBlock>(from + at, read);
+    line = read;
   } else {
     float channels[tile_rows] = {};
     std::copy_n(from + at, kBlock, channels);
@@ -60,7 +64,8 @@ HWY_INLINE void ReadPixel(const float* from, std::int64_t upper, std::int64_t at
   }
 }
 
-// The terms of two pixels, as pairs of bf16. RowSplitter's SplitRow tells how they are rounded.
+// The terms of two pixels, as pairs of bf16. RowSplitter's SplitRow tells how they are rounded;
+// rounding changes no bf16, but for subnormals, which are zero to the products anyway.
 template <class Tiles, int kTerms>
 HWY_INLINE void SplitPixels(Line& x0, Line& x1, LineBits* terms) {
   for (int term = 0; term + 1 < kTerms; ++term) {
@@ -106,8 +111,8 @@ HWY_INLINE void TransposeTile(const LineBits* from, std::byte* to) {
 }
 
 // The terms of pair i of a step's pixels.
-template <class Tiles, int kTerms, int kBlock>
-HWY_INLINE void SplitPair(const float* from, std::int64_t upper, const std::int64_t* at, int i,
+template <class Tiles, int kTerms, int kBlock, class S>
+HWY_INLINE void SplitPair(const S* from, std::int64_t upper, const std::int64_t* at, int i,
                           LineBits* terms) {
   Line x0, x1;
   ReadPixel<kBlock>(from, upper, at[2 * i], x0);
@@ -116,8 +121,8 @@ HWY_INLINE void SplitPair(const float* from, std::int64_t upper, const std::int6
 }
 
 // One step of A: a tile of 16 k, its terms one after the other.
-template <class Tiles, int kTerms, int kBlock>
-HWY_NOINLINE void SplitDy(const float* from, std::int64_t upper, const std::int64_t* at,
+template <class Tiles, int kTerms, int kBlock, class S>
+HWY_NOINLINE void SplitDy(const S* from, std::int64_t upper, const std::int64_t* at,
                           std::byte* to) {
   alignas(64) LineBits pairs[kTerms][tile_rows];
   for (int i = 0; i < tile_rows; ++i) {
@@ -129,9 +134,9 @@ HWY_NOINLINE void SplitDy(const float* from, std::int64_t upper, const std::int6
 }
 
 // One step of B: the terms of a tile of 16 c, `apart` bytes from one another.
-template <class Tiles, int kTerms, int kBlock>
-HWY_NOINLINE void SplitX(const float* from, std::int64_t upper, const std::int64_t* at,
-                         std::byte* to, std::ptrdiff_t apart) {
+template <class Tiles, int kTerms, int kBlock, class S>
+HWY_NOINLINE void SplitX(const S* from, std::int64_t upper, const std::int64_t* at, std::byte* to,
+                         std::ptrdiff_t apart) {
   for (int i = 0; i < tile_rows; ++i) {
     LineBits terms[kTerms];
     SplitPair<Tiles, kTerms, kBlock>(from, upper, at, i, terms);
@@ -141,15 +146,16 @@ HWY_NOINLINE void SplitX(const float* from, std::int64_t upper, const std::int64
 }
 
 // Prefetches so many pixels' lines into L1.
-HWY_INLINE void PrefetchPixels(const float* from, const std::int64_t* at) {
+template <class S>
+HWY_INLINE void PrefetchPixels(const S* from, const std::int64_t* at) {
   for (std::int64_t i = 0; i < tile_depth; ++i) __builtin_prefetch(from + at[i]);
 }
 
-template <class Tiles, int kTerms, int kBlock>
+template <class Tiles, int kTerms, int kBlock, class S>
 class SplitFilterUnit {
  public:
-  SplitFilterUnit(const SplitFilterGemm& gemm, const SplitFilterOperands& data, std::byte* scratch,
-                  float* sums, std::int64_t rectangle, PhaseRecorder* recorder)
+  SplitFilterUnit(const SplitFilterGemm& gemm, const SplitFilterOperands<S>& data,
+                  std::byte* scratch, float* sums, std::int64_t rectangle, PhaseRecorder* recorder)
       : gemm_(gemm),
         grid_(gemm.pixels.grids[0]),
         data_(data.of_group(gemm, rectangle / gemm.rectangles())),
@@ -303,7 +309,7 @@ class SplitFilterUnit {
 
   const SplitFilterGemm& gemm_;
   const PixelGrid& grid_;
-  const SplitFilterOperands data_;  // of the group
+  const SplitFilterOperands<S> data_;  // of the group
   const SplitFilterScratch scratch_;
   float* const sums_;
   const Range k_pairs_, c_pairs_;
@@ -313,17 +319,17 @@ class SplitFilterUnit {
   std::int64_t steps_ = 0;
   bool adds_ = false;
   // Of the present pairs and tap:
-  TilePair x_{}, dy_{};
+  TilePair<S> x_{}, dy_{};
   std::byte* a_ = nullptr;
   const Tap* tap_ = nullptr;
   bool splits_x_ = false, splits_dy_ = false, prefetches_x_ = false;
 };
 
-template <class Tiles, int kTerms, int kBlock>
-void RunSplitFilterUnit(const SplitFilterGemm& gemm, const SplitFilterOperands& data,
+template <class Tiles, int kTerms, int kBlock, class S>
+void RunSplitFilterUnit(const SplitFilterGemm& gemm, const SplitFilterOperands<S>& data,
                         std::byte* scratch, float* sums, std::int64_t rectangle, std::int64_t part,
                         PhaseRecorder* recorder) {
-  SplitFilterUnit<Tiles, kTerms, kBlock>(gemm, data, scratch, sums, rectangle, recorder)
+  SplitFilterUnit<Tiles, kTerms, kBlock, S>(gemm, data, scratch, sums, rectangle, recorder)
       .Run(share(gemm.steps, part, gemm.parts));
 }
 

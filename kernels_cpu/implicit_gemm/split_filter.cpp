@@ -9,6 +9,7 @@
 #include "conv/error.h"
 #include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/groups.h"
+#include "kernels_cpu/half/convert.h"
 #include "kernels_cpu/implicit_gemm/split.h"
 
 namespace convlab::cpu {
@@ -74,19 +75,35 @@ class SplitFilterPlan : public ConvPlan {
  public:
   SplitFilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
       : gemm_(plan_split_filter(problem, config, device)),
-        run_unit_(matrix_unit(device) == amx_unit ? run_split_filter_amx
-                                                  : run_split_filter_emulated),
+        dtype_(problem.dtype),
+        on_amx_(matrix_unit(device) == amx_unit),
         scratch_(split_filter_workspace(gemm_)) {}
 
   std::size_t workspace_bytes() const noexcept override {
-    return std::size_t(sums_slots() * gemm_.unit_sums()) * sizeof(float) +
+    const std::int64_t wide = dtype_ == DType::f32 ? 0 : round_up(filter_elements(), 16);
+    return std::size_t(sums_slots() * gemm_.unit_sums() + wide) * sizeof(float) +
            std::size_t(gemm_.threads) * scratch_;
   }
 
   void run(const ConvArgs& args, Workspace workspace, Stream&) const override {
-    const SplitFilterOperands data{static_cast<const float*>(args.x),
-                                   static_cast<const float*>(args.dy),
-                                   static_cast<float*>(args.out)};
+    if (dtype_ == DType::f32) return run<float>(args, workspace, static_cast<float*>(args.out));
+    const int threads = int(gemm_.threads);
+    float* const dw = reinterpret_cast<float*>(workspace.data());
+    if (gemm_.accumulate) widen(dtype_, args.out, dw, filter_elements(), threads, args.phases, 1);
+    run<StoredBf16>(
+        args, workspace.subspan(std::size_t(round_up(filter_elements(), 16)) * sizeof(float)), dw);
+    round(dtype_, dw, args.out, filter_elements(), threads, args.phases, 1);
+  }
+
+ private:
+  std::int64_t filter_elements() const { return gemm_.groups() * gemm_.filter_elements(); }
+
+  template <class S>
+  void run(const ConvArgs& args, Workspace workspace, float* dw) const {
+    const SplitFilterOperands<S> data{static_cast<const S*>(args.x), static_cast<const S*>(args.dy),
+                                      dw};
+    RunSplitFilter<S>* run_unit = run_split_filter_emulated;
+    if (on_amx_) run_unit = run_split_filter_amx;
     float* const sums = reinterpret_cast<float*>(workspace.data());
     std::byte* const scratch = reinterpret_cast<std::byte*>(sums + sums_slots() * slot());
     const int threads = int(gemm_.threads);
@@ -94,9 +111,9 @@ class SplitFilterPlan : public ConvPlan {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (std::int64_t unit = 0; unit < rectangles * gemm_.parts; ++unit) {
       const std::int64_t thread = omp_get_thread_num();
-      run_unit_(gemm_, data, scratch + std::size_t(thread) * scratch_,
-                sums + (gemm_.parts > 1 ? unit : thread) * slot(), unit / gemm_.parts,
-                unit % gemm_.parts, args.phases);
+      run_unit(gemm_, data, scratch + std::size_t(thread) * scratch_,
+               sums + (gemm_.parts > 1 ? unit : thread) * slot(), unit / gemm_.parts,
+               unit % gemm_.parts, args.phases);
     }
     if (gemm_.parts == 1) return;
     const std::int64_t pairs = gemm_.most_c_pairs();
@@ -113,14 +130,14 @@ class SplitFilterPlan : public ConvPlan {
     }
   }
 
- private:
   std::int64_t slot() const { return gemm_.unit_sums(); }
   std::int64_t sums_slots() const {
     return gemm_.parts > 1 ? gemm_.groups() * gemm_.rectangles() * gemm_.parts : gemm_.threads;
   }
 
   SplitFilterGemm gemm_;
-  decltype(&run_split_filter_amx) run_unit_;
+  DType dtype_;
+  bool on_amx_;
   std::size_t scratch_;  // bytes of a thread
 };
 
@@ -129,11 +146,14 @@ class SplitFilterPlan : public ConvPlan {
 // Longer chunks re-read sums that exceed L2 less often; shorter ones leave room for more k.
 std::vector<Config> split_filter_configs(const ConvProblem& p) {
   const std::int64_t pixels = p.n * p.p * p.q;
+  std::vector<MathType> maths{MathType::bf16x3, MathType::bf16x6};
+  if (p.dtype == DType::bf16) maths = {MathType::bf16};
   std::vector<Config> configs;
-  for (const MathType math : {MathType::bf16x3, MathType::bf16x6})
+  for (const MathType math : maths)
     for (const std::int64_t chunk : {1024, 512})
       if (chunk == 512 || pixels > 512)
-        configs.push_back(with_math({{"pixels", chunk}}, p.dtype, math));
+        configs.push_back(
+            {{"pixels", chunk}, {"math", std::string(math_type_names[std::size_t(math)])}});
   return configs;
 }
 
@@ -166,6 +186,11 @@ WorkEstimate work_split_filter(const ConvProblem& p, const Config& config,
   reduce.bytes_read =
       (gemm.parts > 1 ? sums_bytes * parts : 0) + (p.accumulate ? double(p.filter_bytes()) : 0);
   reduce.bytes_written = double(p.filter_bytes());
+  if (p.dtype != DType::f32) {  // f32 sums are written, and read for rounding
+    const double wide = 4 * double(p.filter_elements());
+    reduce.bytes_read += wide * (p.accumulate ? 2 : 1);
+    reduce.bytes_written += wide * (p.accumulate ? 2 : 1);
+  }
   return {{product, reduce}};
 }
 

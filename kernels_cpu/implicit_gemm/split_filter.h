@@ -10,7 +10,8 @@
 // of x is split and multiplied by it.
 //
 // dw is cut into rectangles of k_splits x c_splits, the pixels into `parts`. A unit is one part of
-// one rectangle. All this is of one group, and all groups are cut alike.
+// one rectangle. All this is of one group, and all groups are cut alike. With tensors in bf16 dw is
+// summed in f32 in the workspace, and rounded at the end.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "conv/types/math_type.h"
 #include "kernels_cpu/amx/terms.h"
 #include "kernels_cpu/device/range.h"
+#include "kernels_cpu/half/stored.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
 namespace convlab::cpu {
@@ -70,8 +72,9 @@ struct SplitFilterGemm {
   }
 };
 
+template <class S>
 struct SplitFilterOperands {
-  const float *x, *dy;
+  const S *x, *dy;
   float* dw;
 
   SplitFilterOperands of_group(const SplitFilterGemm& gemm, std::int64_t group) const {
@@ -89,11 +92,12 @@ WorkEstimate work_split_filter(const ConvProblem&, const Config&, const DeviceIn
 
 // One unit, of operands of the whole tensors. Its sums are left in `sums`, or, if there is one
 // part, put into dw.
-void run_split_filter_amx(const SplitFilterGemm&, const SplitFilterOperands&, std::byte* scratch,
-                          float* sums, std::int64_t rectangle, std::int64_t part, PhaseRecorder*);
-void run_split_filter_emulated(const SplitFilterGemm&, const SplitFilterOperands&,
-                               std::byte* scratch, float* sums, std::int64_t rectangle,
-                               std::int64_t part, PhaseRecorder*);
+template <class S>
+using RunSplitFilter = void(const SplitFilterGemm&, const SplitFilterOperands<S>&,
+                            std::byte* scratch, float* sums, std::int64_t rectangle,
+                            std::int64_t part, PhaseRecorder*);
+RunSplitFilter<float> run_split_filter_amx, run_split_filter_emulated;
+RunSplitFilter<StoredBf16> run_split_filter_amx, run_split_filter_emulated;
 // Adds the sums of all parts, part_stride floats apart, and writes (or adds) them to the dw of one
 // group: these pairs of k and one pair of c.
 void put_filter_sums(const SplitFilterGemm&, const float* sums, std::size_t part_stride, float* dw,

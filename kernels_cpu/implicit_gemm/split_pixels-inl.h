@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "kernels_cpu/amx/blocks-inl.h"
 #include "kernels_cpu/amx/line.h"
 #include "kernels_cpu/amx/products-inl.h"
 #include "kernels_cpu/implicit_gemm/pixel_rows.h"
@@ -43,13 +45,13 @@ HWY_INLINE void SplitRow(Line& x0, Line& x1, std::byte* to) {
 
 // Reads and splits the rows of up to two tiles, a step of depth at a time. A step is 32 / kBlock
 // groups, each of which is a channel block at one tap.
-template <class Tiles, int kTerms, int kBlock>
+template <class Tiles, int kTerms, int kBlock, class S>
 class RowSplitter {
  public:
   static constexpr int kGroups = int(tile_depth) / kBlock;
 
   // From group `begin` on, rows [first, first + valid) of the table; the other rows are zero.
-  RowSplitter(const SplitGemm& gemm, const PixelGrid& grid, const float* in, const RowTable& rows,
+  RowSplitter(const SplitGemm& gemm, const PixelGrid& grid, const S* in, const RowTable& rows,
               std::int64_t first, std::int64_t valid, std::int64_t begin)
       : pixels_(gemm.pixels),
         grid_(grid),
@@ -68,19 +70,24 @@ class RowSplitter {
   // One step of kRowTiles tiles, a_tile bytes apart.
   template <int kRowTiles>
   HWY_INLINE void Step(std::byte* to, std::ptrdiff_t a_tile) {
-    const float* base[kGroups];
+    const S* base[kGroups];
     const std::int64_t* offset[kGroups];
     for (int g = 0; g < kGroups; ++g) NextGroup(base[g], offset[g]);
     for (int tile = 0; tile < kRowTiles; ++tile, to += a_tile)
       for (int i = 0; i < tile_rows; ++i) {
-        Line x0, x1;
-        Read(base, offset, tile * int(tile_rows) + i, x0, x1);
-        SplitRow<Tiles, kTerms>(x0, x1, to + i * 64);
+        const int row = tile * int(tile_rows) + i;
+        if constexpr (kTerms == 1) {
+          Copy(base, offset, row, to + i * 64);
+        } else {
+          Line x0, x1;
+          Read(base, offset, row, x0, x1);
+          SplitRow<Tiles, kTerms>(x0, x1, to + i * 64);
+        }
       }
   }
 
  private:
-  HWY_INLINE void NextGroup(const float*& base, const std::int64_t*& offset) {
+  HWY_INLINE void NextGroup(const S*& base, const std::int64_t*& offset) {
     if (tap_ == std::int64_t(grid_.taps.size())) {  // beyond the depth
       base = in_;
       offset = nowhere_;
@@ -113,7 +120,17 @@ class RowSplitter {
     for (std::int64_t i = valid_; i < kPairRows; ++i) offsets[i] = -1;
   }
 
-  static HWY_INLINE void Read(const float* const* base, const std::int64_t* const* offset, int i,
+  static HWY_INLINE void Copy(const S* const* base, const std::int64_t* const* offset, int i,
+                              std::byte* to) {
+    using Halves = typename BlockOf<kBlock>::HalvesAt;
+    for (int g = 0; g < kGroups; ++g, to += sizeof(Halves)) {
+      const std::int64_t at = offset[g][i];
+      *reinterpret_cast<Halves*>(to) =
+          at < 0 ? Halves{} : *reinterpret_cast<const Halves*>(base[g] + at);
+    }
+  }
+
+  static HWY_INLINE void Read(const S* const* base, const std::int64_t* const* offset, int i,
                               Line& x0, Line& x1) {
     if constexpr (kBlock == 16) {
       const std::int64_t at0 = offset[0][i], at1 = offset[1][i];
@@ -131,7 +148,7 @@ class RowSplitter {
   static constexpr int kTables = kGroups + 1;
   const PixelGemm& pixels_;
   const PixelGrid& grid_;
-  const float* const in_;
+  const S* const in_;
   const RowTable rows_;
   const std::int64_t first_, valid_, blocks_, plane_;
   std::int64_t tap_, block_;  // of the next group
@@ -141,6 +158,7 @@ class RowSplitter {
 };
 
 // Two tiles of rows of a panel, one chunk of depth.
+template <class S>
 struct SplitJob {
   std::byte* a;
   std::ptrdiff_t a_tile;  // bytes from one tile of rows to the next
@@ -149,65 +167,66 @@ struct SplitJob {
   // A share of the next panel's B, which each step prefetches into L2: so many lines.
   const std::byte* prefetch;
   std::int64_t prefetch_lines;
-  OutputEpilogue<float> output;  // from the panel's first channel on; a bias a column
-  std::int64_t plane;            // from one channel block of the output to the next
-  std::int64_t columns;          // that exist, padding lanes included
+  OutputEpilogue<S> output;  // from the panel's first channel on
+  const float* bias;         // one a column, or null
+  std::int64_t plane;        // from one channel block of the output to the next
+  std::int64_t columns;      // that exist, padding lanes included
 };
 
 // Rows of 16 sums, at `sums`, through the whole epilogue in place. For activations that take a
 // function; row i belongs to out_at[i], and `column` is the first.
-template <int kBlock>
-HWY_NOINLINE void ActivateTile(const SplitJob& job, float* sums, const std::int64_t* out_at,
+template <int kBlock, class S>
+HWY_NOINLINE void ActivateTile(const SplitJob<S>& job, float* sums, const std::int64_t* out_at,
                                std::int64_t rows, std::int64_t column) {
   using Part = typename BlockOf<kBlock>::At;
-  const OutputEpilogue<float>& output = job.output;
+  const OutputEpilogue<S>& output = job.output;
   for (std::int64_t done = 0; done < tile_rows && column + done < job.columns; done += kBlock) {
     const std::int64_t to = (column + done) / kBlock * job.plane;
     for (std::int64_t i = 0; i < rows; ++i) {
       Part& v = *reinterpret_cast<Part*>(sums + i * tile_rows + done);
-      if (output.bias != nullptr) v += *reinterpret_cast<const Part*>(output.bias + column + done);
-      if (output.addend != nullptr)
-        v += *reinterpret_cast<const Part*>(output.addend + to + out_at[i]);
+      if (job.bias != nullptr) AddBlock<kBlock>(job.bias + column + done, v);
+      if (output.addend != nullptr) AddBlock<kBlock>(output.addend + to + out_at[i], v);
     }
   }
   activate(*output.activation, sums, rows * tile_rows);
 }
 
 // Stores such rows, of which row i goes to out_at[i].
-template <int kBlock>
-HWY_INLINE void StoreTile(const SplitJob& job, float* sums, const std::int64_t* out_at,
+template <int kBlock, class S>
+HWY_INLINE void StoreTile(const SplitJob<S>& job, float* sums, const std::int64_t* out_at,
                           std::int64_t rows, std::int64_t column) {
   using Part = typename BlockOf<kBlock>::At;
   using PartBits = typename BlockOf<kBlock>::Bits;
-  const auto at = [](const float* p) -> const Part& { return *reinterpret_cast<const Part*>(p); };
-  OutputEpilogue<float> output = job.output;
+  OutputEpilogue<S> output = job.output;
+  const float* bias = job.bias;
   const bool bounded = output.activation == ActivationKind::relu6;
   const bool rectified = bounded || output.activation == ActivationKind::relu;
   if (output.activation && !rectified) {
     ActivateTile<kBlock>(job, sums, out_at, rows, column);
     output = {.out = output.out};
+    bias = nullptr;
   }
   for (std::int64_t done = 0; done < tile_rows; done += kBlock) {
     if (column + done >= job.columns) return;
     const std::int64_t to = (column + done) / kBlock * job.plane;
     for (std::int64_t i = 0; i < rows; ++i) {
-      Part v = at(sums + i * tile_rows + done);
-      if (output.bias != nullptr) v += at(output.bias + column + done);
-      if (output.addend != nullptr) v += at(output.addend + to + out_at[i]);
+      Part v = *reinterpret_cast<const Part*>(sums + i * tile_rows + done);
+      if (bias != nullptr) AddBlock<kBlock>(bias + column + done, v);
+      if (output.addend != nullptr) AddBlock<kBlock>(output.addend + to + out_at[i], v);
       if (rectified) v = (Part)((PartBits)v & ~(PartBits)(v < 0));
       if (bounded) {
         const PartBits above = (PartBits)(v > 6);
         v = (Part)(((PartBits)v & ~above) | ((PartBits)(Part{} + 6) & above));
       }
-      *reinterpret_cast<Part*>(output.out + to + out_at[i]) = v;
+      WriteBlock<kBlock>(v, output.out + to + out_at[i]);
     }
   }
 }
 
-template <class Tiles, int kTerms, int kBlock, int kRowTiles, int kColTiles, bool kSplits>
-HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob& job,
-                           RowSplitter<Tiles, kTerms, kBlock>* splitter, const std::int64_t* out_at,
-                           std::int64_t rows) {
+template <class Tiles, int kTerms, int kBlock, int kRowTiles, int kColTiles, bool kSplits, class S>
+HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob<S>& job,
+                           RowSplitter<Tiles, kTerms, kBlock, S>* splitter,
+                           const std::int64_t* out_at, std::int64_t rows) {
   constexpr std::ptrdiff_t kStepA = kTerms * tile_bytes, kStepB = kStepA * kColTiles;
   tiles.template zero<0>();
   if constexpr (kColTiles == 2) tiles.template zero<1>();
@@ -227,11 +246,11 @@ HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob& job,
       __builtin_prefetch(prefetch, 0, 2);
     MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles, a, job.a_tile, tile_bytes, b);
   }
-  if constexpr (kBlock == tile_rows) {
+  if constexpr (kBlock == tile_rows && std::is_same_v<S, float>) {
     // Rows that are neighbours and take no epilogue go where they belong, without a detour.
     const OutputEpilogue<float>& output = job.output;
     constexpr std::int64_t kLast = kRowTiles * tile_rows - 1;
-    if (output.bias == nullptr && output.addend == nullptr && !output.activation && rows > kLast &&
+    if (job.bias == nullptr && output.addend == nullptr && !output.activation && rows > kLast &&
         out_at[kLast] - out_at[0] == kLast * kBlock) {
       float* const to = output.out + out_at[0];
       tiles.template store<0>(to, 64);
@@ -253,10 +272,10 @@ HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob& job,
                         std::min(tile_rows, rows - r * tile_rows), c * tile_rows);
 }
 
-template <class Tiles, int kTerms, int kBlock>
+template <class Tiles, int kTerms, int kBlock, class S>
 class SplitThread {
  public:
-  SplitThread(const SplitGemm& gemm, const PixelOperands<float>& data, std::byte* workspace,
+  SplitThread(const SplitGemm& gemm, const PixelOperands<S>& data, std::byte* workspace,
               PhaseRecorder* recorder)
       : gemm_(gemm), data_(data), scratch_(gemm, workspace), recorder_(recorder) {}
 
@@ -275,14 +294,14 @@ class SplitThread {
         const std::int64_t out_plane = pixels.out.channel_step();
         alignas(64) float bias[split_panel_cols] = {};
         if (data_.output.bias != nullptr) std::copy_n(data_.output.bias + channel, channels, bias);
-        SplitJob job{};
+        SplitJob<S> job{};
         job.a_tile = depth.size() * kTerms * tile_bytes;
         job.b = reinterpret_cast<const std::byte*>(data_.packed) + grid.filter +
                 panel * gemm_.panel_bytes(grid) + depth.begin * kTerms * col_tiles * tile_bytes;
         job.steps = depth.size();
-        job.output = data_.output.at(channel / kBlock * out_plane, 0)
-                         .with_biases(bias)
-                         .part(chunk == 0, chunk + 1 == chunks);
+        job.output =
+            data_.output.at(channel / kBlock * out_plane, 0).part(chunk == 0, chunk + 1 == chunks);
+        job.bias = job.output.bias == nullptr ? nullptr : bias;
         job.plane = out_plane;
         job.columns = round_up(channels, kBlock);
         const bool prefetches = panel + 1 < panels.end && depth.size() > 0;
@@ -301,11 +320,11 @@ class SplitThread {
     }
   }
 
-  void RunPair(const PixelGrid& grid, const SplitJob& job, std::int64_t first, std::int64_t rows,
+  void RunPair(const PixelGrid& grid, const SplitJob<S>& job, std::int64_t first, std::int64_t rows,
                std::int64_t begin, std::int64_t col_tiles, bool splits) {
     if (splits) {
-      RowSplitter<Tiles, kTerms, kBlock> splitter(gemm_, grid, data_.in, scratch_.rows, first, rows,
-                                                  begin * (tile_depth / kBlock));
+      RowSplitter<Tiles, kTerms, kBlock, S> splitter(gemm_, grid, data_.in, scratch_.rows, first,
+                                                     rows, begin * (tile_depth / kBlock));
       Dispatch<true>(job, &splitter, scratch_.rows.out + first, rows, col_tiles);
     } else {
       Dispatch<false>(job, nullptr, scratch_.rows.out + first, rows, col_tiles);
@@ -314,7 +333,7 @@ class SplitThread {
 
  private:
   template <bool kSplits>
-  void Dispatch(const SplitJob& job, RowSplitter<Tiles, kTerms, kBlock>* splitter,
+  void Dispatch(const SplitJob<S>& job, RowSplitter<Tiles, kTerms, kBlock, S>* splitter,
                 const std::int64_t* out_at, std::int64_t rows, std::int64_t col_tiles) {
     if (rows > tile_rows)
       col_tiles == 2
@@ -327,16 +346,16 @@ class SplitThread {
   }
 
   const SplitGemm& gemm_;
-  const PixelOperands<float>& data_;
+  const PixelOperands<S>& data_;
   const SplitScratch scratch_;
   PhaseRecorder* const recorder_;
   Tiles tiles_;
 };
 
-template <class Tiles, int kTerms, int kBlock>
-void RunSplitThread(const SplitGemm& gemm, const PixelOperands<float>& data, std::byte* workspace,
+template <class Tiles, int kTerms, int kBlock, class S>
+void RunSplitThread(const SplitGemm& gemm, const PixelOperands<S>& data, std::byte* workspace,
                     std::int64_t thread, PhaseRecorder* recorder) {
-  SplitThread<Tiles, kTerms, kBlock> own(
+  SplitThread<Tiles, kTerms, kBlock, S> own(
       gemm, data, workspace + std::size_t(thread) * gemm.pixels.thread_bytes, recorder);
   for_each_block(gemm.pixels, thread, [&](const PixelGrid& grid, Range rows, Range panels) {
     own.RunBlock(grid, rows, panels);

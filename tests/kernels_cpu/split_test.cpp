@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
+#include <random>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/half/bits.h"
 #include "tests/kernels_cpu/expect_exact.h"
 #include "tests/kernels_cpu/matrix_units.h"
 
@@ -74,6 +77,87 @@ TEST_P(SplitGemmTest, MatchesTheReference) {
     }
 }
 
+// Tensors in bf16, on the hardware too where it is. The sums are small enough to be exact in it.
+TEST_P(SplitGemmTest, TakesBf16AsItIsStored) {
+  const Epilogue all{.bias = true, .residual = true, .activation = ActivationKind::relu};
+  const Case cases[] = {
+      {.text = "mb1ic1ih1oc1oh1kh1ph0"},
+      {.text = "mb2ic16ih5oc16oh5kh1ph0"},
+      {.text = "mb1ic48ih6oc80oh6kh1ph0", .epilogue = all},
+      {.text = "mb3ic24ih4oc40oh4kh1ph0", .accumulate = true},
+      {.text = "mb1ic16ih7oc33oh7kh3ph1", .epilogue = {.bias = true}},
+      {.text = "mb2ic33ih14iw11oc20oh7ow6kh3ph1sh2sw2pw1"},
+      {.text = "mb2ic40ih9iw12oc20oh3ow6kh1ph0sh3sw2pw0", .accumulate = true},
+      {.text = "mb1ic16ih17oc16oh11kh3ph0dh2", .epilogue = {.residual = true}},
+      {.text = "g3mb2ic48ih5oc96oh5kh3ph1", .epilogue = all},
+      {.text = "mb2ic8ih5oc24oh5kh1ph0", .epilogue = {.activation = ActivationKind::hardswish}},
+      {.text = "mb5ic16ih9oc16oh9kh1ph0", .accumulate = true},
+  };
+  std::vector<const char*> units{"emulated"};
+  if (cpu::amx_support().usable && GetParam() == "avx512") units.push_back(nullptr);
+  const auto algo = cpu::make_implicit_gemm();
+  for (const char* const unit : units)
+    for (const Case& c : cases)
+      for (const Pass pass : all_passes) {
+        const UnitWanted wanted(unit);
+        ConvProblem p = blocked_problem(c.text, pass, GetParam());
+        p.dtype = DType::bf16;
+        if (pass == Pass::forward) p.epilogue = c.epilogue;
+        p.accumulate = c.accumulate;
+        const bool exact = p.epilogue.activation != ActivationKind::hardswish;
+        for (const int threads : {1, 3}) {
+          const auto device = make_cpu_device({.threads = threads, .isa = GetParam()});
+          const auto stream = device->make_stream();
+          const ReferenceCase reference(p, 7, DataKind::small_integers);
+          ASSERT_FALSE(algo->refuse(p, *device)) << c.text;
+          std::vector<Config> configs = algo->configs(p, *device);
+          if (pass == Pass::backward_filter) configs.push_back({{"pixels", 32}, {"math", "bf16"}});
+          for (const Config& config : configs) {
+            EXPECT_EQ(math_type(config), MathType::bf16);
+            const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream,
+                                                 exact ? 0.0 : 0x1p-9);
+            EXPECT_EQ(verdict.status, Status::ok)
+                << c.text << ' ' << to_string(pass) << " threads " << threads << ' '
+                << config.text() << ": " << verdict.reason;
+          }
+        }
+      }
+}
+
+// Each result is one product, whose rounding is the only one, and keeps what is smallest and
+// largest.
+TEST_P(SplitGemmTest, RoundsSumsOfBf16Once) {
+  const auto algo = cpu::make_implicit_gemm();
+  const auto device = make_cpu_device({.threads = 2, .isa = GetParam()});
+  const auto stream = device->make_stream();
+  ConvProblem p = blocked_problem("mb1ic16ih16oc16oh16kh1ph0", Pass::forward, GetParam());
+  p.dtype = DType::bf16;
+  const auto plan = algo->plan(p, algo->configs(p, *device).front(), *device);
+  const auto half = [&](std::int64_t bytes) {
+    Buffer buffer = device->allocate(std::size_t(bytes));
+    std::memset(buffer.data(), 0, std::size_t(bytes));
+    return buffer;
+  };
+  const Buffer x = half(p.x_bytes()), w = half(p.filter_bytes()), out = half(p.y_bytes());
+  std::mt19937 random(3);
+  const auto any = [&] {  // 2^-62 to 2^62 of either sign
+    return std::uint16_t((random() & 0x8000) | (65 + random() % 124) << 7 | (random() & 0x7f));
+  };
+  for (std::int64_t i = 0; i < p.x_bytes() / 2; ++i) x.as<std::uint16_t>()[i] = any();
+  for (std::int64_t i = 0; i < 16; ++i) w.as<std::uint16_t>()[17 * i] = any();
+  const Buffer packed = device->allocate(plan->packed_filter_bytes());
+  const Buffer workspace = device->allocate(plan->workspace_bytes());
+  plan->pack_filter(w.span(), packed.span(), *stream);
+  plan->run({.x = x.data(), .w = packed.data(), .out = out.data()}, workspace.span(), *stream);
+  for (std::int64_t c = 0; c < 16; ++c)
+    for (std::int64_t pixel = 0; pixel < 256; ++pixel) {
+      const std::int64_t at = p.y_desc().offset(0, c, pixel / 16, pixel % 16);
+      const float product = cpu::widen_bf16(x.as<std::uint16_t>()[at]) *
+                            cpu::widen_bf16(w.as<std::uint16_t>()[17 * c]);
+      ASSERT_EQ(out.as<std::uint16_t>()[at], cpu::round_to_nearest_bf16(product)) << product;
+    }
+}
+
 double error_of(const char* text, Pass pass, const std::string& isa, MathType math) {
   const ConvProblem p = blocked_problem(text, pass, isa);
   const auto device = make_cpu_device({.threads = 2, .isa = isa});
@@ -123,6 +207,7 @@ TEST_P(SplitGemmTest, IsListedOnlyWithAUnitAndNeverUnnamed) {
     }
     const std::string key = key_of(pass);
     EXPECT_THROW(algo->plan(p, {{key, 512}, {"math", "tf32"}}, *with), InputError);
+    EXPECT_THROW(algo->plan(p, {{key, 512}, {"math", "bf16"}}, *with), InputError);
     EXPECT_THROW(algo->plan(p, {{key, 0}, {"math", "bf16x3"}}, *with), InputError);
     const std::string other = pass == Pass::backward_filter ? "depth" : "pixels";
     EXPECT_THROW(algo->plan(p, {{other, 512}, {"math", "bf16x3"}}, *with), InputError);

@@ -163,5 +163,32 @@ TEST(ThroughF32, ListsNoSixProducts) {
   EXPECT_GT(of_three, 0);
 }
 
+// What an algorithm has for bf16 itself comes first, for that type only, with a unit only, and for
+// images without depth, whose slices would be rounded one by one.
+TEST(ThroughF32, PutsBf16sOwnConfigsFirst) {
+  const auto own = [](const char* unit, const char* text, DType dtype, Pass pass) {
+    const UnitWanted wanted(unit);
+    const auto device = make_cpu_device();
+    ConvProblem p = parse_problem(text).problem;
+    p.dtype = dtype;
+    p.pass = pass;
+    p.x_layout = p.y_layout = device->info().vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
+    const auto configs = algo("implicit_gemm").configs(p, *device);
+    const bool first = math_type(configs.front()) == MathType::bf16;
+    for (const Config& config : configs) {
+      const bool own_config = math_type(config) == MathType::bf16;
+      EXPECT_TRUE(first || !own_config) << config.text();
+    }
+    return first;
+  };
+  for (const Pass pass : all_passes) {
+    const char* const text = "mb1ic32ih8oc32oh8kh3ph1";
+    EXPECT_TRUE(own("emulated", text, DType::bf16, pass));
+    EXPECT_FALSE(own("emulated", text, DType::f16, pass));
+    EXPECT_FALSE(own("off", text, DType::bf16, pass));
+    EXPECT_FALSE(own("emulated", "mb1ic32id8ih8oc32od8oh8kd3kh3pd1ph1", DType::bf16, pass));
+  }
+}
+
 }  // namespace
 }  // namespace convlab
