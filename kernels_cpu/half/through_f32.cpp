@@ -16,10 +16,6 @@ std::size_t in_lines(std::int64_t floats) {
   return std::size_t(round_up(floats * std::int64_t{sizeof(float)}, 64));
 }
 
-bool by_itself(const ConvProblem& p, const Config& config) {
-  return !has_16_bits(p.dtype) || math_type(config) == MathType::bf16;
-}
-
 bool reads_filter(const ConvProblem& p) { return p.pass != Pass::backward_filter; }
 
 // The tensors of a pass. `other` is what else is read like an activation: the residual, or dy.
@@ -159,27 +155,40 @@ std::optional<Refusal> ThroughF32::refuse(const ConvProblem& p, Device& device) 
   return ForwardingAlgo::refuse(part_in_f32(p, device.info()), device);
 }
 
-// Three bf16 products are as good as f32's for a result of 16 bits, so six are not listed.
+bool ThroughF32::by_itself(const ConvProblem& p, const Config& config, Device& device) const {
+  return !has_16_bits(p.dtype) || (math_type(config) == MathType::bf16 && takes_itself(p, device));
+}
+
+// Slices of depth would be rounded one by one.
+bool ThroughF32::takes_itself(const ConvProblem& p, Device& device) const {
+  return !refuse_depth(p) && !ForwardingAlgo::refuse(p, device);
+}
+
+// Three bf16 products are as good as f32's for a result of 16 bits, so six are not listed. For one
+// of bf16 minimal filtering by the smallest tiles may do with one.
 std::vector<Config> ThroughF32::configs(const ConvProblem& p, Device& device) const {
   if (!has_16_bits(p.dtype)) return ForwardingAlgo::configs(p, device);
   std::vector<Config> configs = ForwardingAlgo::configs(part_in_f32(p, device.info()), device);
   std::erase_if(configs, [](const Config& c) { return math_type(c) == MathType::bf16x6; });
-  if (!refuse_depth(p) && !ForwardingAlgo::refuse(p, device)) {
-    const std::vector<Config> own = ForwardingAlgo::configs(p, device);
-    configs.insert(configs.begin(), own.begin(), own.end());
-  }
+  std::vector<Config> of_bf16;
+  if (takes_itself(p, device)) of_bf16 = ForwardingAlgo::configs(p, device);
+  for (const Config& config : configs)
+    if (p.dtype == DType::bf16 && math_type(config) == MathType::bf16x3 && config.has("tile") &&
+        config.get("tile") == 2)
+      of_bf16.emplace_back(config).set("math", "bf16");
+  configs.insert(configs.begin(), of_bf16.begin(), of_bf16.end());
   return configs;
 }
 
 bool ThroughF32::deterministic(const ConvProblem& p, const Config& config) const {
   ConvProblem in_f32 = p;
-  if (!by_itself(p, config)) in_f32.dtype = DType::f32;
+  if (has_16_bits(p.dtype)) in_f32.dtype = DType::f32;
   return ForwardingAlgo::deterministic(in_f32, config);
 }
 
 // The copies are written to and read from the caches that the inner phases count as memory.
 WorkEstimate ThroughF32::work(const ConvProblem& p, const Config& config, Device& device) const {
-  if (by_itself(p, config)) return ForwardingAlgo::work(p, config, device);
+  if (by_itself(p, config, device)) return ForwardingAlgo::work(p, config, device);
   const ConvProblem part = part_in_f32(p, device.info());
   WorkEstimate work = ForwardingAlgo::work(part, config, device);
   const double parts = double(p.n / part.n);
@@ -203,7 +212,7 @@ WorkEstimate ThroughF32::work(const ConvProblem& p, const Config& config, Device
 
 std::unique_ptr<ConvPlan> ThroughF32::plan(const ConvProblem& p, const Config& config,
                                            Device& device) const {
-  if (by_itself(p, config)) return ForwardingAlgo::plan(p, config, device);
+  if (by_itself(p, config, device)) return ForwardingAlgo::plan(p, config, device);
   const ConvProblem part = part_in_f32(p, device.info());
   const auto phases = ForwardingAlgo::work(part, config, device).phases.size();
   return std::make_unique<Plan>(p, part, ForwardingAlgo::plan(part, config, device), int(phases),

@@ -27,6 +27,10 @@ class ThroughF32 : public ForwardingAlgo {
   std::unique_ptr<ConvPlan> plan(const ConvProblem&, const Config&, Device&) const override;
 
  private:
+  // In 16 bits, without copies.
+  bool takes_itself(const ConvProblem&, Device&) const;
+  bool by_itself(const ConvProblem&, const Config&, Device&) const;
+
   std::unique_ptr<ConvAlgo> owned_;
 };
 

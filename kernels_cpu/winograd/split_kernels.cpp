@@ -163,6 +163,9 @@ void MultiplySplitItems(const Spec& s, const float* packed, Range panels, Range 
 template <class F>
 void WithTerms(const Spec& s, F&& f) {
   const auto with = [&](auto m) {
+    if constexpr (m() == 2) {
+      if (s.terms() == 1) return f(m, std::integral_constant<int, 1>());
+    }
     if (s.terms() == 3)
       f(m, std::integral_constant<int, 3>());
     else

@@ -93,8 +93,12 @@ void MultiplySplitBy(const SplitProducts& all, const SplitProduct* items, std::i
     SplitMultiplier<Tiles, terms()> multiplier(all);
     for (std::int64_t i = 0; i < count; ++i) multiplier.Run(items[i]);
   };
-  all.math == MathType::bf16x6 ? run(std::integral_constant<int, 3>())
-                               : run(std::integral_constant<int, 2>());
+  if (all.math == MathType::bf16)
+    run(std::integral_constant<int, 1>());
+  else if (all.math == MathType::bf16x3)
+    run(std::integral_constant<int, 2>());
+  else
+    run(std::integral_constant<int, 3>());
 }
 
 }  // namespace convlab::cpu

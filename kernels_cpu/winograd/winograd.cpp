@@ -11,7 +11,8 @@
 // taps, and of one where the filter has three. In a first layer, whose channels are few, the stride
 // folds into them (winograd.h); the forward of 3x3 with stride 1 is winograd_1d.cpp's in f32.
 //
-// With math=bf16x3 or bf16x6 the product of 3x3 filters of stride 1 is by bf16 tiles (split.h).
+// With math=bf16x3 or bf16x6 the product of 3x3 filters of stride 1 is by bf16 tiles (split.h), and
+// with math=bf16 that of problems in bf16.
 //
 // Lavin & Gray 2015 (arXiv:1509.09308). Blocks of tiles stay in L2 between the steps: Jia et al.
 // 2018 (PPoPP), Gelashvili et al. 2019 (arXiv:1912.02165). How threads share out blocks and filters
@@ -407,13 +408,15 @@ WinogradSpec plan_spec(const ConvProblem& p, const Config& config, const DeviceI
   const MathType math = math_type(config);
   if (config.has("math")) {
     if (!multiplies_bf16(math))
-      throw InputError(
-          fmt::format("winograd's math={}: expected bf16x3 or bf16x6", config.choice("math")));
+      throw InputError(fmt::format("winograd's math={}: expected bf16x3, bf16x6 or bf16",
+                                   config.choice("math")));
     if (!may_split(g) || !packs_filter(schedule))
       throw InputError(
           fmt::format("winograd's math={}: expected fwd or bwd_d of 3x3 filters with stride 1 in "
                       "f32, packed",
                       config.choice("math")));
+    if (math == MathType::bf16 && tile != 2)
+      throw InputError(fmt::format("winograd's tile={}: expected 2 with math=bf16", tile));
     if (matrix_unit(device).empty())
       throw EnvironmentError(
           fmt::format("winograd: math={} takes a matrix unit", config.choice("math")));
@@ -639,7 +642,7 @@ class Winograd : public ConvAlgo {
  public:
   const AlgoInfo& info() const noexcept override {
     static const AlgoInfo info{.id = "winograd",
-                               .version = 29,
+                               .version = 30,
                                .summary =
                                    "minimal filtering of 3x3 to 5x5, also dilated; 3x3 and "
                                    "4x4 of stride 2; strided first layers",

@@ -163,6 +163,33 @@ TEST(ThroughF32, ListsNoSixProducts) {
   EXPECT_GT(of_three, 0);
 }
 
+// A result in bf16 may do with one product of bf16, from the smallest tiles.
+TEST(ThroughF32, LetsWinogradRoundItsTransformsToBf16) {
+  const UnitWanted unit("emulated");
+  const auto device = make_cpu_device();
+  ConvProblem p = parse_problem("mb1ic32ih8oc32oh8kh3ph1").problem;
+  p.x_layout = p.y_layout = device->info().vector_bytes >= 64 ? Layout::nchw16c : Layout::nchw8c;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    p.dtype = dtype;
+    int of_one = 0;
+    for (const Config& config : algo("winograd").configs(p, *device)) {
+      if (math_type(config) != MathType::bf16) continue;
+      ++of_one;
+      EXPECT_EQ(config.get("tile"), 2);
+      EXPECT_LT(algo("winograd").work(p, config, *device).flops(), 1.2 * p.flops());
+    }
+    EXPECT_EQ(of_one > 0, dtype == DType::bf16) << to_string(dtype);
+  }
+  p.dtype = DType::bf16;
+  const Config config{{"tile", 2}, {"schedule", "private"}, {"block", 16}, {"math", "bf16"}};
+  const ReferenceCase reference(p, 5);
+  const double error =
+      check_candidate(algo("winograd"), p, config, reference, *device, *device->make_stream(), 1.0)
+          .rel_error;
+  EXPECT_LT(error, 5e-3);
+  EXPECT_GT(error, 2e-3);  // more than the result's rounding
+}
+
 // What an algorithm has for bf16 itself comes first, for that type only, with a unit only, and for
 // images without depth, whose slices would be rounded one by one.
 TEST(ThroughF32, PutsBf16sOwnConfigsFirst) {
