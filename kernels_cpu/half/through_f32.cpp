@@ -170,13 +170,16 @@ std::vector<Config> ThroughF32::configs(const ConvProblem& p, Device& device) co
   if (!has_16_bits(p.dtype)) return ForwardingAlgo::configs(p, device);
   std::vector<Config> configs = ForwardingAlgo::configs(part_in_f32(p, device.info()), device);
   std::erase_if(configs, [](const Config& c) { return math_type(c) == MathType::bf16x6; });
-  std::vector<Config> of_bf16;
-  if (takes_itself(p, device)) of_bf16 = ForwardingAlgo::configs(p, device);
+  std::vector<Config> rounded;
   for (const Config& config : configs)
     if (p.dtype == DType::bf16 && math_type(config) == MathType::bf16x3 && config.has("tile") &&
         config.get("tile") == 2)
-      of_bf16.emplace_back(config).set("math", "bf16");
-  configs.insert(configs.begin(), of_bf16.begin(), of_bf16.end());
+      rounded.emplace_back(config).set("math", "bf16");
+  configs.insert(configs.end(), rounded.begin(), rounded.end());
+  if (takes_itself(p, device)) {
+    const std::vector<Config> own = ForwardingAlgo::configs(p, device);
+    configs.insert(configs.begin(), own.begin(), own.end());
+  }
   return configs;
 }
 

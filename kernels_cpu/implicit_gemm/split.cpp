@@ -274,12 +274,18 @@ WorkEstimate work_split(const ConvProblem& p, const Config& config, const Device
             ? double(pixels.row_threads)
             : std::max(double(pixels.row_threads), rows / double(pixels.block_rows));
     product.bytes_read += groups * blocks * double(gemm.panels() * gemm.panel_bytes(grid));
+    // Of bf16 a block's rows have all the depth, and may exceed L2: each panel reads them then.
+    const double row_bytes = double(gemm.chunk_steps * gemm.terms() * tile_depth * 2);
+    if (row_bytes * double(pixels.block_rows) > double(device.l2_bytes))
+      product.bytes_read += groups * rows * row_bytes * double(gemm.panels() - 1);
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
   product.bytes_read += bytes_read_for_ownership(p, config, device);
   product.efficiency = split_efficiency(device);
+  const double widened = p.dtype == DType::f32 ? 0 : 4 * double(p.filter_elements());
   return {{product},
-          {"pack_filter", 0, double(p.filter_bytes()), groups * packed_bytes, packing_efficiency}};
+          {"pack_filter", 0, double(p.filter_bytes()) + widened, groups * packed_bytes + widened,
+           packing_efficiency}};
 }
 
 }  // namespace convlab::cpu

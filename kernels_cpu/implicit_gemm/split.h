@@ -26,7 +26,8 @@ inline constexpr std::int64_t split_panel_cols = 32;
 struct SplitGemm {
   PixelGemm pixels;
   MathType math = MathType::bf16x3;
-  std::int64_t chunk_steps = 0;  // tiles of depth at a time, so that a block's rows stay in L2
+  // Tiles of depth at a time, so that a block's rows stay in L2; all of bf16's.
+  std::int64_t chunk_steps = 0;
 
   std::int64_t terms() const { return terms_of(math); }
   std::int64_t products() const { return products_of(math); }

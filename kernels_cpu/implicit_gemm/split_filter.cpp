@@ -32,7 +32,9 @@ double cost_of(const SplitFilterGemm& gemm, const DeviceInfo& device) {
   const double split = columns * split_x_cycles + k_tiles * split_dy_cycles;
   const double products = k_tiles * columns * double(gemm.products()) * product_cycles;
   // x and dy are read once for each unit that has their channels.
-  const double read = double(64 * tile_depth) * (k_tiles + c_tiles) / l3_bytes_per_cycle / 4;
+  const double element = gemm.math == MathType::bf16 ? 2 : 4;
+  const double read =
+      element * double(tile_rows * tile_depth) * (k_tiles + c_tiles) / l3_bytes_per_cycle / 4;
   const double sums_bytes = k_tiles * columns * double(tile_bytes);
   const bool sums_in_l2 = double(gemm.unit_sums() * 4) <= double(device.l2_bytes) / 4;
   const double reload = sums_in_l2 ? 0 : 2 * sums_bytes * (chunks - 1);
@@ -182,7 +184,7 @@ WorkEstimate work_split_filter(const ConvProblem& p, const Config& config,
   if (gemm.parts > 1) product.bytes_written += sums_bytes * parts;
   product.efficiency = split_efficiency(device);
   PhaseWork reduce{.name = "reduce"};
-  reduce.flops = double(p.filter_bytes()) / 4 * (parts - 1);
+  reduce.flops = double(p.filter_elements()) * (parts - 1);
   reduce.bytes_read =
       (gemm.parts > 1 ? sums_bytes * parts : 0) + (p.accumulate ? double(p.filter_bytes()) : 0);
   reduce.bytes_written = double(p.filter_bytes());
