@@ -15,8 +15,8 @@ namespace convlab {
 // f32: fused multiply-adds. tf32: on tensor cores, factors rounded to the 11 bits of TF32. tf32x3:
 // three TF32 products for each product, together as accurate as f32. bf16x3: each factor is the sum
 // of two bf16 terms, and three of their four products are added: an error of about 5e-6. bf16x6:
-// three terms and six products, as accurate as f32. bf16: the products of factors that are stored
-// in bf16, added in f32; only problems of that type have it.
+// three terms and six products, as accurate as f32. bf16: one product of bf16 factors, added in
+// f32; only problems of that type have it.
 enum class MathType : std::uint8_t { f32, tf32, tf32x3, bf16x3, bf16x6, bf16 };
 inline constexpr std::array<std::string_view, 6> math_type_names{"f32",    "tf32",   "tf32x3",
                                                                  "bf16x3", "bf16x6", "bf16"};

@@ -18,7 +18,7 @@ namespace convlab::cpu {
 // A tile of A has 16 rows x 32 steps of depth, one of B 16 pairs of depth x 16 columns x 2.
 inline constexpr std::int64_t tile_rows = 16, tile_depth = 32, tile_bytes = 1024;
 
-// bf16: the operands are one term as they are stored.
+// bf16: one term, which operands that are stored in bf16 are themselves.
 constexpr std::int64_t terms_of(MathType math) {
   return math == MathType::bf16 ? 1 : math == MathType::bf16x6 ? 3 : 2;
 }

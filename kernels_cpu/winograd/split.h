@@ -4,7 +4,7 @@
 // packed filter is split in the transform domain. So each value is split once, and V takes as many
 // bytes as in f32 (half as many again with three terms). M is f32, and the output transform is
 // f32's too. Results that are rounded to bf16 may do with a single term (math=bf16, tile=2): it
-// costs about as much accuracy as that rounding.
+// errs by 4.4e-3 where that rounding makes 1.7e-3.
 //
 // A step of depth is 32 channels. Channels i and i + 16 are neighbours in it: two vectors of
 // channels then become one of pairs without a permutation.
