@@ -58,7 +58,8 @@ inline bool admits(const std::vector<MathType>& maths, DType dtype, const Config
 
 // For algorithms. Only f32 has a choice: configs of other types have no `math`, but for bf16's own.
 inline Config with_math(Config config, DType dtype, MathType math) {
-  if (dtype == DType::f32) config.set("math", std::string(math_type_names[std::size_t(math)]));
+  if (dtype == DType::f32 || math == MathType::bf16)
+    config.set("math", std::string(math_type_names[std::size_t(math)]));
   return config;
 }
 

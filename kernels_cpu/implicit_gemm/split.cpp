@@ -210,8 +210,7 @@ std::vector<Config> split_configs(const ConvProblem& p, const DeviceInfo& device
   if (matrix_unit(device).empty() || !is_blocked(p.x_layout) || !is_blocked(p.y_layout)) return {};
   if (p.dtype != DType::f32 && p.dtype != DType::bf16) return {};
   if (p.pass == Pass::backward_filter) return split_filter_configs(p);
-  if (p.dtype == DType::bf16)
-    return {{{"math", std::string(math_type_names[std::size_t(MathType::bf16)])}}};
+  if (p.dtype == DType::bf16) return {with_math({}, p.dtype, MathType::bf16)};
   const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) / p.groups * p.r * p.s;
   std::vector<Config> configs;
   for (const MathType math : {MathType::bf16x3, MathType::bf16x6})
@@ -227,16 +226,14 @@ std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem& p, const Config& co
                                           const DeviceInfo& device) {
   const bool filter_pass = p.pass == Pass::backward_filter, in_bf16 = p.dtype == DType::bf16;
   const char* const key = filter_pass ? "pixels" : "depth";
-  if (in_bf16 && !filter_pass)
-    config.require_only({"math"});
-  else
-    config.require_only({key, "math"});
+  const bool in_chunks = filter_pass || !in_bf16;
+  in_chunks ? config.require_only({key, "math"}) : config.require_only({"math"});
   const MathType math = math_type(config);
   if (!multiplies_bf16(math) || (math == MathType::bf16) != in_bf16)
     throw InputError(fmt::format("implicit_gemm: config '{}': math: expected {}", config.text(),
                                  in_bf16 ? "bf16" : "bf16x3 or bf16x6"));
   constexpr std::int64_t most = 1 << 20;  // far above what is worth trying
-  if ((filter_pass || !in_bf16) && (config.get(key) < 1 || config.get(key) > most))
+  if (in_chunks && (config.get(key) < 1 || config.get(key) > most))
     throw InputError(
         fmt::format("implicit_gemm: {}={}: expected 1 to {}", key, config.get(key), most));
   if (split_configs(p, device).empty())

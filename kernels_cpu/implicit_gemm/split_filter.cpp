@@ -154,8 +154,7 @@ std::vector<Config> split_filter_configs(const ConvProblem& p) {
   for (const MathType math : maths)
     for (const std::int64_t chunk : {1024, 512})
       if (chunk == 512 || pixels > 512)
-        configs.push_back(
-            {{"pixels", chunk}, {"math", std::string(math_type_names[std::size_t(math)])}});
+        configs.push_back(with_math({{"pixels", chunk}}, p.dtype, math));
   return configs;
 }
 

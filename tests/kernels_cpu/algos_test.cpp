@@ -129,7 +129,7 @@ void expect_all_purpose_ran(const Count& ran) {
 class EveryAlgo : public testing::TestWithParam<std::size_t> {
  protected:
   void SetUp() override {
-    if (reduced() && GetParam() % 5 != 0) GTEST_SKIP() << "CONVLAB_TEST_REDUCED is set";
+    if (reduced() && GetParam() % 3 != 0) GTEST_SKIP() << "CONVLAB_TEST_REDUCED is set";
   }
 };
 

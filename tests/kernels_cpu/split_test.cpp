@@ -124,8 +124,7 @@ TEST_P(SplitGemmTest, TakesBf16AsItIsStored) {
       }
 }
 
-// Each result is one product, whose rounding is the only one, and keeps what is smallest and
-// largest.
+// Each result is one product, whose rounding is the only one.
 TEST_P(SplitGemmTest, RoundsSumsOfBf16Once) {
   const auto algo = cpu::make_implicit_gemm();
   const auto device = make_cpu_device({.threads = 2, .isa = GetParam()});
