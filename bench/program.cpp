@@ -309,13 +309,8 @@ int run(int argc, const char* const* argv) {
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string raw((std::istreambuf_iterator<char>(file)), {});
-  std::string text;
-  // Variables that decide which code runs, and so the result.
-  for (const char* name : {"CONVLAB_ISA", "CONVLAB_AMX", "CONVLAB_MACHINE", "CONVLAB_TWIN",
-                           "CONVLAB_IGNORE_DISTURBANCES"})
-    if (const char* const value = std::getenv(name); value && *value != '\0')
-      text += fmt::format("{}={} ", name, shell_word(value));
-  text += "convlab";
+  std::string text =
+      variables_in_force() + set_variables({"CONVLAB_IGNORE_DISTURBANCES"}) + "convlab";
   for (std::size_t at = raw.find('\0'); at != std::string::npos && at + 1 < raw.size();) {
     const std::string argument = raw.c_str() + at + 1;
     text += " " + shell_word(argument);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "conv/text/text.h"
 
 namespace convlab {
@@ -25,6 +27,18 @@ std::string shell_word(std::string_view word) {
     else
       text += c;
   return text + "'";
+}
+
+std::string set_variables(std::initializer_list<const char*> names) {
+  std::string text;
+  for (const char* const name : names)
+    if (const char* const value = std::getenv(name); value && *value != '\0')
+      text += fmt::format("{}={} ", name, shell_word(value));
+  return text;
+}
+
+std::string variables_in_force() {
+  return set_variables({"CONVLAB_ISA", "CONVLAB_AMX", "CONVLAB_MACHINE", "CONVLAB_TWIN"});
 }
 
 }  // namespace convlab

@@ -33,11 +33,10 @@ namespace {
 // A command for this net as the flags run it, in shell syntax.
 std::string net_command(const std::string& verb, const Graph& graph, const CommonOptions& c,
                         const std::string& mode_flags) {
-  const char* const isa = std::getenv("CONVLAB_ISA");
   const bool model = !c.targets.empty() && is_model(c.targets.front());
-  std::string text = fmt::format(
-      "{}convlab {} {} --batch {}{}", isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", verb,
-      model ? shell_word(c.targets.front()) : graph.name(), graph.batch(), mode_flags);
+  std::string text =
+      fmt::format("{}convlab {} {} --batch {}{}", variables_in_force(), verb,
+                  model ? shell_word(c.targets.front()) : graph.name(), graph.batch(), mode_flags);
   for (const auto& [name, size] : c.dims)
     text += fmt::format(" --dim {}", shell_word(fmt::format("{}={}", name, size)));
   if (c.dtype != DType::f32) text += fmt::format(" --dtype {}", to_string(c.dtype));

@@ -102,13 +102,17 @@ void add_targets(CLI::App& app, CommonOptions& o, const std::string& target_desc
       "Batch sizes; default: 1 for nets, a problem's or a model's own otherwise", "N,...");
   add_dims(app, o);
   add_passes(app, o);
+  add_dtype(app, o, "f32, f64, f16 or bf16; default: f32");
+}
+
+void add_dtype(CLI::App& app, CommonOptions& o, const std::string& description) {
   add_parsed(
       app, "--dtype",
       [&o](const std::string& text) {
         o.dtype = parse_dtype(text);
         o.dtype_given = true;
       },
-      "f32, f64, f16 or bf16; default: f32", "TYPE");
+      description, "TYPE");
 }
 
 void add_recompute(CLI::App& app, CommonOptions& o) {

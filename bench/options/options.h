@@ -45,7 +45,9 @@ inline const std::string any_target =
 // TARGET... --batch --dim --pass --dtype
 void add_targets(CLI::App&, CommonOptions&, const std::string& target_description = any_target);
 void add_recompute(CLI::App&, CommonOptions&);  // for verbs that take recurrent layers
-void add_passes(CLI::App&, CommonOptions&);     // --pass, which is among these
+// --pass and --dtype, which are among these
+void add_passes(CLI::App&, CommonOptions&);
+void add_dtype(CLI::App&, CommonOptions&, const std::string& description);
 // NET --batch --dtype, each with one value.
 void add_net(CLI::App&, CommonOptions&,
              const std::string& batch_description = "Images at a time; default: 1");

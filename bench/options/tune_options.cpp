@@ -185,7 +185,11 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
       app, "--math",
       [&o](const std::string& text) {
         o.maths.clear();
-        for (const std::string& name : split_list(text)) o.maths.push_back(parse_math_type(name));
+        for (const std::string& name : split_list(text)) {
+          if (name == math_type_names[std::size_t(MathType::bf16)])
+            throw InputError("'bf16' is not for products of f32: expected --dtype bf16");
+          o.maths.push_back(parse_math_type(name));
+        }
       },
       fmt::format("Only these ways to form products of f32: {}; default: all within --max-error",
                   fmt::join(f32_math_names, ", ")),
@@ -194,8 +198,9 @@ void add_algo_choice(CLI::App& app, TuneOptions& o) {
 
 void require_math_choice(const TuneOptions& o, DType dtype) {
   if (!o.maths.empty() && dtype != DType::f32)
-    throw InputError(
-        fmt::format("--math: only f32 has a choice, not {}: drop one", to_string(dtype)));
+    throw InputError(fmt::format(
+        "--math: chooses how products of f32 are formed, not of {0}: drop it, or --dtype {0}",
+        to_string(dtype)));
 }
 
 std::string show_maths(const TuneOptions& o) {

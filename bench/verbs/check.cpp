@@ -38,14 +38,12 @@ std::string target_of(const LayerProblem& layer, const CommonOptions& common) {
 // also tries x in NCHW with y blocked. No flag chooses a config.
 std::string repeating_line(const LayerProblem& layer, const Candidate& c, const Options& o) {
   const Problem& p = layer.problem;
-  const char* const isa = std::getenv("CONVLAB_ISA");
   // Forward runs as in training when there is a backward pass too.
   const RecurrentProblem* const recurrent = p.recurrent();
   const bool training = recurrent && recurrent->training;
   return fmt::format(
-      "{}convlab check {} --pass {}{} --dtype {} --algos {}{}{} --seed {}{}",
-      isa ? fmt::format("CONVLAB_ISA={} ", isa) : "", target_of(layer, o.common),
-      training ? "fwd,bwd_d" : to_string(layer.pass()),
+      "{}convlab check {} --pass {}{} --dtype {} --algos {}{}{} --seed {}{}", variables_in_force(),
+      target_of(layer, o.common), training ? "fwd,bwd_d" : to_string(layer.pass()),
       recurrent && recurrent->recompute ? " --recompute" : "", to_string(p.dtype()), c.algo,
       !c.has_layouts
           ? ""

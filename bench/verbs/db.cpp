@@ -80,8 +80,10 @@ bool matches(const StoreRow& row, const Options& o) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
   };
   return (o.problem.empty() || to_text(row.problem) == o.problem) &&
-         contains(o.common.passes, row.problem.pass()) && contains(o.algos, row.candidate.algo) &&
-         contains(o.statuses, row.candidate.status) && (o.before.empty() || row.date < o.before);
+         contains(o.common.passes, row.problem.pass()) &&
+         (!o.common.dtype_given || row.problem.dtype() == o.common.dtype) &&
+         contains(o.algos, row.candidate.algo) && contains(o.statuses, row.candidate.status) &&
+         (o.before.empty() || row.date < o.before);
 }
 
 Cell time_of(const Candidate& c) { return c.ms > 0 ? time_cell(c) : Cell(); }
@@ -317,15 +319,15 @@ int prune_damaged(const Options& o) {
 int prune(const Options& given) {
   Options o = with_canonical_problem(given);
   const bool filtered = o.stale || !o.problem.empty() ||
-                        o.common.passes.size() != all_passes.size() || !o.algos.empty() ||
-                        !o.statuses.empty() || !o.before.empty();
+                        o.common.passes.size() != all_passes.size() || o.common.dtype_given ||
+                        !o.algos.empty() || !o.statuses.empty() || !o.before.empty();
   if (o.damaged && filtered)
     throw InputError("db prune: a damaged row matches no filter: give --damaged alone");
   if (o.damaged) return prune_damaged(o);
   if (!filtered)
     throw InputError(
-        "db prune: no filter: expected a problem, --stale, --damaged, --pass, --algos, --status or "
-        "--before");
+        "db prune: no filter: expected a problem, --stale, --damaged, --pass, --dtype, --algos, "
+        "--status or --before");
   Algos algos;
   append_all_algos(algos);
   Store store = open_existing(o);
@@ -359,6 +361,7 @@ int prune(const Options& given) {
 void add_filters(CLI::App& app, Options& o) {
   add_text(app, "PROBLEM", o.problem, "Rows of this problem only: mb1ic64ih56oc64oh56kh3ph1", "");
   add_passes(app, o.common);
+  add_dtype(app, o.common, "Rows of this type only: f32, f64, f16 or bf16");
   add_parsed(
       app, "--algos", [&o](const std::string& text) { o.algos = split_list(text); },
       "Rows of these algorithms only, by id or family: winograd,onednn", "ID,...");

@@ -110,6 +110,8 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
   ASSERT_GE(here.size(), 1u);
   EXPECT_EQ(rows({std::string(tiny) + "n\"any name\"", "--pass", "fwd"}), here);
   EXPECT_EQ(rows({tiny, "--pass", "bwd_d"}).size(), 0u);
+  EXPECT_EQ(rows({"--dtype", "f32"}), here);
+  EXPECT_EQ(rows({"--dtype", "bf16"}).size(), 0u);
   EXPECT_EQ(rows({strided}).size(), 0u);
   std::istringstream table(run({"db", "show"}).out);
   for (std::string line; std::getline(table, line);) EXPECT_LE(line.size(), 100u) << line;
@@ -140,6 +142,7 @@ TEST_F(ProgramTest, DbCarriesRowsFromStoreToStore) {
     EXPECT_TRUE(contains(unknown.err, "unknown algorithm 'else': expected one of ")) << unknown.err;
   }
   EXPECT_TRUE(contains(run({"db", "show", "--format", "csv"}).out, ",status,predicted,ms,"));
+  EXPECT_TRUE(contains(run({"db", "prune", "--dtype", "f64"}).out, "nothing matched"));
   EXPECT_EQ(run({"db", "prune", "--algos", "im2col"}).exit_code, 0);
   EXPECT_EQ(rows({"--algos", "im2col"}).size(), 0u);
   const Ran none = run({"db", "prune", "--algos", "im2col"});
