@@ -182,9 +182,11 @@ std::vector<std::string> limits_that_decide(const LayerResult& layer, const Tune
   if (chosen->workspace_bytes > 0)
     tighter("--workspace-max", show_bytes(chosen->workspace_bytes),
             [&](const Candidate& c) { return c.workspace_bytes < chosen->workspace_bytes; });
+  const auto as_shown = [](double error) { return std::stod(fmt::format("{:.1e}", error)); };
   if (chosen->rel_error > 0)
-    tighter("--max-error", fmt::format("{:.1e}", chosen->rel_error),
-            [&](const Candidate& c) { return c.rel_error < chosen->rel_error; });
+    tighter("--max-error", fmt::format("{:.1e}", chosen->rel_error), [&](const Candidate& c) {
+      return as_shown(c.rel_error) < as_shown(chosen->rel_error);
+    });
   return sentences;
 }
 

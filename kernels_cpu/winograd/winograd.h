@@ -69,6 +69,41 @@ struct WinogradGrid {
   std::int64_t at_w(std::int64_t phase) const { return first_w[kWinogradStridePhases[phase].w]; }
 };
 
+// What a thread owns, and what the team shares.
+//
+// A private block stays in its core's L2, but the filter is read once a block by every thread. A
+// team that shares larger blocks reads it once a block: where filters are many and tiles few, that
+// saves more than the barriers and the traffic between cores cost. With private panels the filter
+// is read once too, and nothing crosses between cores, but every thread transforms all tiles.
+// Where the filter changes from run to run, as in training, packing it may cost as much as a run;
+// the unpacked schedules transform it on the fly.
+enum class WinogradSchedule : std::uint8_t {
+  private_blocks,    // a thread owns a block of tiles at a time, with its V and M
+  shared_blocks,     // the team shares each block: V, M and the work of all three steps
+  private_panels,    // a thread owns panels of the filter (of dw), and V and M of every block
+  unpacked_shared,   // a thread owns panels of the filter as it is; the team shares V of all tiles
+  unpacked_private,  // the same, but each thread has V of all tiles
+};
+inline constexpr std::array<std::string_view, 5> winograd_schedules{
+    "private", "shared", "panels", "unpacked_shared", "unpacked_private"};
+
+constexpr bool shares_v(WinogradSchedule schedule) {
+  return schedule == WinogradSchedule::shared_blocks ||
+         schedule == WinogradSchedule::unpacked_shared;
+}
+constexpr bool packs_filter(WinogradSchedule schedule) {
+  return schedule != WinogradSchedule::unpacked_shared &&
+         schedule != WinogradSchedule::unpacked_private;
+}
+// One thread, or the team together, goes through all tiles for the panels it multiplies.
+constexpr bool sees_all_tiles(WinogradSchedule schedule) {
+  return schedule != WinogradSchedule::private_blocks;
+}
+// Every thread transforms all tiles of the input.
+constexpr bool repeats_transform(WinogradSchedule schedule) {
+  return sees_all_tiles(schedule) && !shares_v(schedule);
+}
+
 // What is computed: the problem in tiles, points, stride phases, channel blocks and panels. Knows
 // nothing of threads and memory.
 struct WinogradGeometry {
@@ -144,6 +179,23 @@ struct WinogradGeometry {
     return {last_w ? 1 : 0, last_h ? 2 : last_w ? 3 : 4};
   }
 
+  // The operands of one group.
+  double in_bytes() const { return double(element() * (folds() ? fold->x : in).elements()); }
+  double out_bytes() const { return double(element() * (unfolds() ? fold->x : out).elements()); }
+  double kernel_bytes() const {
+    const std::int64_t channels = in.c / in_fold() * (out.c / out_fold());
+    return double(element() * channels * kernel * kernel);
+  }
+
+  // Products of bf16 terms: of a filter that is packed, in one grid of pixels.
+  bool may_split() const {
+    return dtype == DType::f32 && r == 3 && pass != Pass::backward_filter && !fold && !polyphase();
+  }
+  // Unpacked schedules: backward_filter packs nothing anyway, and a first layer's filter is small.
+  bool allows(WinogradSchedule schedule) const {
+    return packs_filter(schedule) || (pass != Pass::backward_filter && !fold);
+  }
+
   // Forward's product is split into parts of equal work: a stride phase at a point for a panel.
   // How many there are, and how many items [point][panel] the first so many of them make up.
   std::int64_t product_parts() const {
@@ -163,41 +215,6 @@ struct WinogradGeometry {
   }
 };
 
-// What a thread owns, and what the team shares.
-//
-// A private block stays in its core's L2, but the filter is read once a block by every thread. A
-// team that shares larger blocks reads it once a block: where filters are many and tiles few, that
-// saves more than the barriers and the traffic between cores cost. With private panels the filter
-// is read once too, and nothing crosses between cores, but every thread transforms all tiles.
-// Where the filter changes from run to run, as in training, packing it may cost as much as a run;
-// the unpacked schedules transform it on the fly.
-enum class WinogradSchedule : std::uint8_t {
-  private_blocks,    // a thread owns a block of tiles at a time, with its V and M
-  shared_blocks,     // the team shares each block: V, M and the work of all three steps
-  private_panels,    // a thread owns panels of the filter (of dw), and V and M of every block
-  unpacked_shared,   // a thread owns panels of the filter as it is; the team shares V of all tiles
-  unpacked_private,  // the same, but each thread has V of all tiles
-};
-inline constexpr std::array<std::string_view, 5> winograd_schedules{
-    "private", "shared", "panels", "unpacked_shared", "unpacked_private"};
-
-constexpr bool shares_v(WinogradSchedule schedule) {
-  return schedule == WinogradSchedule::shared_blocks ||
-         schedule == WinogradSchedule::unpacked_shared;
-}
-constexpr bool packs_filter(WinogradSchedule schedule) {
-  return schedule != WinogradSchedule::unpacked_shared &&
-         schedule != WinogradSchedule::unpacked_private;
-}
-// One thread, or the team together, goes through all tiles for the panels it multiplies.
-constexpr bool sees_all_tiles(WinogradSchedule schedule) {
-  return schedule != WinogradSchedule::private_blocks;
-}
-// Every thread transforms all tiles of the input.
-constexpr bool repeats_transform(WinogradSchedule schedule) {
-  return sees_all_tiles(schedule) && !shares_v(schedule);
-}
-
 // A part of the workspace, in elements. A thread's begins `thread_step` after the thread's before
 // it; 0: the team shares it.
 struct WinogradBuffer {
@@ -209,7 +226,7 @@ struct WinogradBuffer {
   }
 };
 
-// Where everything lies, in elements, computed once (set_buffers in winograd.cpp). An odd number of
+// Where everything lies, in elements, computed once (set_buffers in spec.cpp). An odd number of
 // channel blocks between neighbours spreads them over the cache's sets. Every panel of V's and M's
 // matrices takes the room of a full one, but its tiles lie only as many columns apart as are
 // multiplied, which may be a single vector.
@@ -235,7 +252,7 @@ struct SplitProducts;
 struct SplitProduct;
 using MultiplySplit = void (*)(const SplitProducts&, const SplitProduct* items, std::int64_t count);
 
-// The state of one plan. Only spec_of in winograd.cpp makes one.
+// The state of one plan. Only winograd_spec makes one.
 struct WinogradSpec {
   WinogradGeometry geometry;
   WinogradSchedule schedule = WinogradSchedule::private_blocks;
@@ -252,6 +269,9 @@ struct WinogradSpec {
   WinogradBuffers buffers;
   MathType math = MathType::f32;  // of the product: see split.h
   MultiplySplit multiply_split = nullptr;
+
+  // How often V exists.
+  std::int64_t v_copies() const { return shares_v(schedule) ? 1 : threads; }
 
   bool splits() const { return math != MathType::f32; }
   std::int64_t terms() const { return terms_of(math); }

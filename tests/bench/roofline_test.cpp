@@ -352,7 +352,9 @@ Candidate measured(const std::string& algo, double ms, double rel_error, std::in
 TEST(Explain, NamesTheLimitsThatDecide) {
   LayerResult layer;
   layer.candidates = {measured("winograd", 1, 1e-6, 1 << 20), measured("direct", 2, 1e-7, 0),
-                      measured("fft", 3, 2e-7, 0)};
+                      measured("fft", 3, 2e-7, 0),
+                      // Its error is shown as the same.
+                      measured("winograd4", 1.5, 9.96e-7, 1 << 20)};
   layer.chosen = 0;
   TuneOptions options;
   std::vector<std::string> says = limits_that_decide(layer, options);
