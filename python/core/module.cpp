@@ -1,6 +1,7 @@
 // The module convlab._core: what the Python files of convlab call, with arguments that they have
 // checked.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -249,10 +250,13 @@ NB_MODULE(_core, m) {
   m.def("advisable_openblas_core", [] { return convlab::openblas_info().advisable_core; });
 
   nb::class_<InferenceNet>(m, "Net")
-      .def(nb::init<const std::string&, std::int64_t, const std::string&>())
+      .def(nb::init<const std::string&, std::optional<std::int64_t>, const std::string&,
+                    const std::map<std::string, std::int64_t>&>(),
+           nb::arg("name"), nb::arg("batch").none(), nb::arg("dtype"), nb::arg("dims"))
       .def("load_weights", &InferenceNet::load_weights)
       .def("name", &InferenceNet::name)
       .def("batch", &InferenceNet::batch)
+      .def("notes", &InferenceNet::notes)
       .def("input_shape", &InferenceNet::input_shape)
       .def("scores", &InferenceNet::scores);
 

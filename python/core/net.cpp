@@ -8,6 +8,7 @@
 #include "arrays.h"
 #include "conv/error.h"
 #include "engine.h"
+#include "nets/onnx/net.h"
 #include "nets/plan/choose.h"
 #include "nets/weights/notes.h"
 #include "nets/weights/weights.h"
@@ -23,14 +24,44 @@ std::vector<std::int64_t> shape_of(const nets::Shape& s, bool has_depth) {
 
 }  // namespace
 
-InferenceNet::InferenceNet(const std::string& name, std::int64_t batch, const std::string& dtype)
-    : batch_(batch), dtype_(parse_type(dtype)), graph_(nets::make_net(name, batch)) {
+InferenceNet::InferenceNet(const std::string& name, std::optional<std::int64_t> batch,
+                           const std::string& dtype,
+                           const std::map<std::string, std::int64_t>& dims)
+    : dtype_(parse_type(dtype)), graph_(name) {
+  const nb::gil_scoped_release released;
+  if (name.ends_with(".onnx")) {
+    const nets::OnnxNet model = nets::read_onnx_net(name, {dims, batch});
+    file_ = name;
+    notes_ = model.notes();
+    become(model.graph(), [&](nets::Net& net) { nets::load_weights(net, model.weights(), name); });
+  } else {
+    if (!dims.empty())
+      throw InputError(fmt::format("dims: {} has no symbolic sizes: expected an .onnx file", name));
+    graph_ = nets::make_net(name, batch.value_or(1));
+  }
   const nets::Shape& input = graph_.nodes().front().shape;
+  batch_ = input.n;
   input_shape_ = shape_of(input, input.d > 1);
+}
+
+void InferenceNet::become(nets::Graph graph, const std::function<void(nets::Net&)>& load) {
+  Engine& engine = Engine::get();
+  const nets::NetPlan plan = engine.with_store([&](const Store* store) {
+    const nets::ChooseOptions options{.mode = nets::Mode::inference, .dtype = dtype_};
+    return nets::choose_plan(graph, options, engine.algos(), engine.device(), store).plan;
+  });
+  auto net = std::make_unique<nets::Net>(graph, plan, engine.algos(), engine.device(),
+                                         nets::NetOptions{.loss = nets::Loss::none});
+  load(*net);
+  net->freeze();
+  net_ = std::move(net);
+  graph_ = std::move(graph);
 }
 
 void InferenceNet::load_weights(const std::string& path) {
   const nb::gil_scoped_release released;
+  if (!file_.empty())
+    throw InputError(fmt::format("{}: has weights of its own: expected no others", file_));
   const std::lock_guard lock(mutex_);
   const nets::ArrayReader file(path);
   const nets::WeightsNotes notes = nets::notes_of(file.header().metadata, path);
@@ -44,17 +75,7 @@ void InferenceNet::load_weights(const std::string& path) {
   if (!notes.net.empty() && notes.net != graph.name())
     throw InputError(
         fmt::format("{}: the weights of {}, not of {}", path, notes.net, graph.name()));
-  Engine& engine = Engine::get();
-  const nets::NetPlan plan = engine.with_store([&](const Store* store) {
-    const nets::ChooseOptions options{.mode = nets::Mode::inference, .dtype = dtype_};
-    return nets::choose_plan(graph, options, engine.algos(), engine.device(), store).plan;
-  });
-  auto net = std::make_unique<nets::Net>(graph, plan, engine.algos(), engine.device(),
-                                         nets::NetOptions{.loss = nets::Loss::none});
-  nets::load_weights(*net, file);
-  net->freeze();
-  net_ = std::move(net);
-  graph_ = std::move(graph);
+  become(std::move(graph), [&](nets::Net& net) { nets::load_weights(net, file); });
 }
 
 std::string InferenceNet::name() const {

@@ -1,7 +1,12 @@
+import pathlib
+import shutil
+
 import convlab
 import numpy as np
 import pytest
 import reference
+
+ONNX = pathlib.Path(__file__).parent.parent.parent / "tests" / "nets" / "onnx"  # what ONNX Runtime computes
 
 
 @pytest.fixture
@@ -70,3 +75,54 @@ def test_refused(perceptron, tmp_path, random):
     with pytest.raises(convlab.InputError):
         net.load_weights(tmp_path / "text.npz")
     assert np.array_equal(net.predict(x), before)
+
+
+# ---- ONNX models ----
+
+
+@pytest.fixture(scope="module")
+def reads_onnx():
+    try:
+        convlab.Net(ONNX / "residual.onnx")
+    except convlab.InputError as error:
+        if "reads no ONNX" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("model", ["residual", "mobile", "next", "cube"])
+@pytest.mark.parametrize("dtype, limit", [("float32", 1e-4), ("float64", 1e-5)])
+def test_an_onnx_model_computes_what_onnx_runtime_does(reads_onnx, model, dtype, limit):
+    stored = np.load(ONNX / f"{model}.npz")
+    net = convlab.Net(ONNX / f"{model}.onnx", batch=3, dtype=dtype)
+    assert net.name == f"{model}.onnx" and net.batch == 3 and net.input_shape[1:] == stored["x"].shape[1:]
+    y = net(stored["x"].astype(dtype))
+    if any("softmax" in note.lower() for note in net.notes):
+        y = np.exp(y - y.max(1, keepdims=True))
+        y /= y.sum(1, keepdims=True)
+    assert y.dtype == dtype and reference.error(y, stored["y"].reshape(y.shape)) < limit
+
+
+def test_sizes_of_an_onnx_model(reads_onnx):
+    path = str(ONNX / "residual.onnx")
+    net = convlab.Net(path)
+    assert net.batch == 1 and any("dimension N is 1" in note for note in net.notes)
+    assert convlab.Net(path, dims={"N": 5}).batch == 5
+
+
+def test_refused_onnx_models(reads_onnx, tmp_path):
+    net = convlab.Net(ONNX / "residual.onnx")
+    with pytest.raises(convlab.InputError, match="has weights of its own"):
+        net.load_weights(tmp_path / "weights.npz")
+    (tmp_path / "text.onnx").write_text("no model")
+    shutil.copy(ONNX / "residual.onnx", tmp_path / "cut.onnx")
+    with open(tmp_path / "cut.onnx", "r+b") as file:
+        file.truncate(200)
+    for path in (*(tmp_path / f"{name}.onnx" for name in ("missing", "text", "cut")), ONNX / "unknown.onnx"):
+        with pytest.raises(convlab.InputError, match=path.name):
+            convlab.Net(path)
+    for name, dims, message in [(ONNX / "residual.onnx", {"M": 2}, "unknown dimension"),
+                                (ONNX / "residual.onnx", {"N": 0}, "'N'.* is 0: expected"),
+                                ("lenet", {"N": 2}, "dims: lenet")]:
+        with pytest.raises(convlab.InputError, match=message):
+            convlab.Net(name, dims=dims)

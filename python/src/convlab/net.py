@@ -1,4 +1,4 @@
-"""Nets from the zoo."""
+"""Nets from the zoo and from ONNX files."""
 
 import os
 
@@ -8,20 +8,29 @@ from .functions import _integer, _is_torch, _plain
 
 
 class Net:
-    """A net that classifies: ``Net("resnet18", batch=16)``.
+    """A net for inference: ``Net("resnet18", batch=16)`` of the zoo, or ``Net("model.onnx")``.
 
-    name: as ``convlab list`` shows them. batch: images at a time; any number is taken.
-    dtype: "float32" or "float64". Raises InputError for a net that does not exist.
+    name: as ``convlab list`` shows them, or the file of an ONNX model whose operators all have a layer.
+    Its weights come from the file, and a softmax at its end is left out.
+    batch: images at a time; any number is taken. None: 1, or what the model says.
+    dtype: "float32" or "float64".
+    dims: symbolic sizes of the model, ``{"height": 224}``.
+
+    Raises InputError for a net that does not exist, a model that is none, and one where the build reads no
+    ONNX.
     """
 
-    def __init__(self, name, batch=1, dtype="float32"):
-        if not isinstance(name, str):
-            raise InputError(f"{type(name).__name__} is no net: expected a name, as 'resnet18'")
-        self._net = _core.Net(name, _integer(batch, "batch", 1), str(dtype))
+    def __init__(self, name, batch=None, dtype="float32", dims=None):
+        if not isinstance(name, (str, os.PathLike)):
+            raise InputError(f"{type(name).__name__} is no net: expected a name, as 'resnet18', or a "
+                             "file, as 'model.onnx'")
+        sizes = {str(key): _integer(value, f"dims[{key!r}]", 1) for key, value in dict(dims or {}).items()}
+        self._net = _core.Net(os.fspath(name), None if batch is None else _integer(batch, "batch", 1),
+                              str(dtype), sizes)
 
     @property
     def name(self):
-        """With the number of classes if it is not the net's own: "resnet18:7"."""
+        """With the number of classes if it is not the net's own: "resnet18:7". Of a model, its file's."""
         return self._net.name()
 
     @property
@@ -30,14 +39,20 @@ class Net:
 
     @property
     def input_shape(self):
-        """N C H W, or N C D H W of a net of three dimensions; N is the batch."""
+        """N C H W, or N C D H W of a net of three dimensions; N is the batch. A net of one has H = 1."""
         return tuple(self._net.input_shape())
+
+    @property
+    def notes(self):
+        """What was assumed or left out of an ONNX model, a list of lines."""
+        return self._net.notes()
 
     def load_weights(self, path):
         """Reads a .safetensors or .npz with torchvision's names, and plans the net. Returns the net.
 
         The file decides the number of classes. Algorithms come from the tuning store, and where it has
-        none from predictions. Raises InputError for a file that does not fit, which changes nothing.
+        none from predictions. Raises InputError for a file that does not fit, which changes nothing, and for
+        an ONNX model, which has its own weights.
         """
         self._net.load_weights(os.fspath(path))
         return self
