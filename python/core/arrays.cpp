@@ -51,11 +51,17 @@ std::string shown(std::span<const std::int64_t> shape) {
 
 InputArray::InputArray(nb::handle object, const char* name, std::size_t ndim, const char* axes)
     : name_(name) {
-  if (!nb::try_cast(object, array_, false) || !array_.is_valid())
+  if (!nb::try_cast(object, array_, false) || !array_.is_valid()) {
+    if (class_name(object).ends_with("Tracer"))  // jax's, in jit, grad and vmap
+      throw InputError(
+          fmt::format("{} is a {}, which has no elements yet: expected a call outside of jax's "
+                      "transformations, or through jax.pure_callback",
+                      name, class_name(object)));
     throw InputError(
         fmt::format("{} is a {}: expected an array of float32 or float64 on the CPU, of "
                     "NumPy, PyTorch or another library with DLPack",
                     name, describe(object)));
+  }
   if (const int device = array_.device_type(); device != nb::device::cpu::value)
     throw InputError(
         fmt::format("{} is on another device (DLPack's type {}): expected the CPU", name, device));
