@@ -476,9 +476,6 @@ def test_what_has_no_second_backward(trained):
     loss.backward(retain_graph=True)
     with pytest.raises(convlab.InputError, match="backward ran already"):
         loss.backward()
-    (gradient,) = torch.autograd.grad(ours(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|twice|does not require grad"):
-        gradient.sum().backward()
     ours.zero_grad()
 
 

@@ -92,16 +92,17 @@ def _is_torch(array):
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def _check_recorded(torch, array, name):
-    """Refuses a tensor of which PyTorch expects this call to record something."""
-    if torch.jit.is_tracing():
+def _check_recorded(torch, arrays, names):
+    """Refuses tensors of which PyTorch expects this call to record something."""
+    if torch._C._is_tracing():
         raise InputError("a trace would keep this call's result: expected a call outside torch.jit.trace")
     forward = torch.autograd.forward_ad
-    if forward._current_level >= 0 and forward.unpack_dual(array).tangent is not None:
-        raise InputError(f"{name} has a tangent, and convlab records none: expected its primal")
-    if array.requires_grad and torch.is_grad_enabled():
-        raise InputError(f"{name} requires grad, and convlab records none: expected "
-                         f"{name}.detach(), or a call under torch.no_grad()")
+    for array, name in zip(arrays, names):
+        if forward._current_level >= 0 and forward.unpack_dual(array).tangent is not None:
+            raise InputError(f"{name} has a tangent, and convlab records none: expected its primal")
+        if array.requires_grad and torch.is_grad_enabled():
+            raise InputError(f"{name} requires grad, and convlab records none: expected "
+                             f"{name}.detach(), or a call under torch.no_grad()")
 
 
 def _plain(array, name):
@@ -110,7 +111,7 @@ def _plain(array, name):
         if hasattr(type(array), "mask"):
             raise InputError(f"{name} is a {type(array).__name__}: expected an array without a mask")
         return array
-    _check_recorded(_torch(), array, name)
+    _check_recorded(_torch(), (array,), (name,))
     if array.requires_grad:
         array = array.detach()
     return array.resolve_neg() if array.is_neg() else array
@@ -168,8 +169,7 @@ def _remember(torch, key, arguments):
 
 def _run(torch, call, x, w, bias):
     arrays = (x, w) if bias is None else (x, w, bias)
-    for array, name in zip(arrays, ("x", "w", "bias")):
-        _check_recorded(torch, array, name)
+    _check_recorded(torch, arrays, ("x", "w", "bias"))
     addresses = [array.data_ptr() for array in arrays]
     if not all(addresses):  # a tensor without memory
         return None

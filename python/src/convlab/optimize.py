@@ -1,5 +1,6 @@
 """Replaces parts of a model by nets where they win. Imports PyTorch."""
 
+import collections
 import contextlib
 import statistics
 import sys
@@ -9,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .dispatch import _random_numbers_kept, _state_kept, _tensors
-from .errors import Error, Failed, InputError
-from .optimized import Optimized
+from .errors import EnvironmentError, Error, Failed, InputError
+from .optimized import Optimized, hooks_of
 from .segments import Segment
 from .table import Table, shown_html
 from .tracing import parts_of, subgraph, trace, with_segments, without_writes
@@ -32,13 +33,14 @@ class Report:
     PyTorch in channels_last and of the net in ms, the error beside PyTorch, and whether it was kept.
     layers: a list of dicts: the algorithm of each convolution and pass.
     left: the operators that PyTorch runs: name -> (count, {reason: count}).
+    predicted: how many choices of ``tune`` are predictions, by reason.
     before_ms, after_ms: of the whole model, in channels_last and as it is now. error: of its outputs, and
     in training of the gradients.
     """
 
     def __init__(self, training, threads):
         self.training, self.threads = training, threads
-        self.segments, self.layers, self.left = [], [], {}
+        self.segments, self.layers, self.left, self.predicted = [], [], {}, {}
         self.before_ms = self.after_ms = self.error = None
 
     @property
@@ -50,12 +52,14 @@ class Report:
         for name, (count, reasons) in sorted(self.left.items(), key=lambda item: -item[1][0]):
             why = ", ".join(reason for reason in reasons)
             lines.append(f"PyTorch runs {count} × {name}" + (f" {why}" if why else ""))
+        lines += [f"{count} choices are predictions: {why}" for why, count in self.predicted.items()]
         return lines
 
     def summary(self):
         what = "a training step" if self.training else "inference"
         if not self.kept:
-            return f"convlab: {what} in {self.before_ms:.4g} ms by PyTorch: no part of the model gains by a net"
+            return (f"convlab: {what} in {self.before_ms:.4g} ms by PyTorch: "
+                    "no part of the model gains by a net")
         count = sum(row["convolutions"] for row in self.segments if row["kept"])
         return (f"convlab: {what} {self.before_ms:.4g} -> {self.after_ms:.4g} ms, "
                 f"{self.before_ms / self.after_ms:.2f}×: {self.kept} of {len(self.segments)} "
@@ -249,6 +253,7 @@ class Settings:
 
 
 def _tuned(segments, settings, progress):
+    """Returns how many choices are predictions, by reason."""
     texts, passes = {}, set()
     for segment in segments:
         for text, of in segment.net.problems():
@@ -260,10 +265,14 @@ def _tuned(segments, settings, progress):
     if passes and len(passes) < 3:
         options["pass_"] = sorted({"forward": "fwd", "backward_data": "bwd_d",
                                    "backward_filter": "bwd_w"}.get(p, p) for p in passes)
-    with contextlib.suppress(Failed):
-        tune_problems(list(texts), progress=progress, **options)
+    try:
+        table = tune_problems(list(texts), progress=progress, **options)
+    except Failed as error:
+        table = error.table
     for segment in segments:
         segment.plan(torch.get_num_threads())
+    return collections.Counter(row.get("reason") or "tuning ended before their turn" for row in table or ()
+                               if row.get("predicted"))
 
 
 def build_program(traced, held, inputs, settings):
@@ -298,7 +307,7 @@ def build_program(traced, held, inputs, settings):
         rows.append(row)
     report.segments = rows
     if settings.tune and made:
-        _tuned([segment for _, _, segment, _, _ in made], settings, bool(settings.report))
+        report.predicted = _tuned([segment for _, _, segment, _, _ in made], settings, bool(settings.report))
     kept = []
     for part, needed, segment, row, x in made:
         weights = [by_name[node.name] for node in needed]
@@ -309,9 +318,37 @@ def build_program(traced, held, inputs, settings):
         if row["kept"]:
             kept.append((part, needed, segment))
             segment.name = f"segment {row['from']} to {row['to']}"
-            report.layers += [dict(zip(("layer", "pass", "problem", "algo", "config", "ms", "measured"), entry),
-                                   segment=row["segment"]) for entry in segment.net.plan()]
+            names = ("layer", "pass", "problem", "algo", "config", "ms", "measured")
+            report.layers += [dict(zip(names, entry), segment=row["segment"]) for entry in segment.net.plan()]
     return with_segments(graph, kept) if kept else None, report, whole
+
+
+def _require_followed(model, traced, held, inputs, kwargs, settings):
+    """Raises EnvironmentError if the trace does not compute what the model does. A trace does not see the
+    backward pass that a model writes itself (torch.autograd.Function), nor what Python's own code decides."""
+    given = pytree.tree_leaves((inputs, kwargs))
+
+    def step(call):
+        leaves = [_copied(leaf).requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+                  for leaf in given]
+        tensors = [t for t in (*held, *leaves) if isinstance(t, torch.Tensor)]
+        with _random_numbers_kept(), _state_kept(model):
+            torch.manual_seed(1)
+            return _step(lambda: call(leaves), tensors)
+
+    def original(leaves):
+        args, named = pytree.tree_unflatten(leaves, pytree.tree_structure((inputs, kwargs)))
+        return pytree.tree_leaves(model(*args, **named))
+
+    followed = torch.fx.GraphModule({}, traced.graph)
+    with torch.set_grad_enabled(settings.training):
+        theirs = step(original)
+        ours = step(lambda leaves: followed(*held, *leaves))
+    error, is_close = _error(ours, theirs, lambda: theirs, settings.max_error)
+    if not is_close:
+        raise EnvironmentError(
+            f"the trace of the model differs from it by {error:.1e}: expected a model of PyTorch's operators "
+            "alone, without a torch.autograd.Function with a backward pass of its own")
 
 
 def _held_tensors(model, traced):
@@ -373,6 +410,8 @@ def _copied(value):
 def optimized(model, inputs, kwargs, settings):
     """Returns an Optimized."""
     with _random_numbers_kept(), _state_kept(model):
+        if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((inputs, kwargs))):
+            raise InputError("no example input is a tensor of PyTorch's: expected those of the model's call")
         if model.training is not settings.training:  # else its modules may differ on purpose
             model.train(settings.training)
         with torch.no_grad():  # what the model itself refuses, it says itself
@@ -385,12 +424,14 @@ def optimized(model, inputs, kwargs, settings):
         if types and types.isdisjoint((torch.float32, torch.float64)):
             raise InputError(f"the model is in {', '.join(map(str, types))}: expected float32 or float64")
         for name, module in model.named_modules():
-            if name and (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or
-                         module._backward_pre_hooks):
-                raise InputError(f"the module {name} has hooks, which a net would not run: remove them")
+            if any(hooks_of(module)):
+                raise InputError(
+                    f"the module {name} has hooks, which a net would not run: remove them" if name else
+                    "the model has hooks, which would run twice: expected them on the result")
         traced = trace(model, inputs, kwargs)
         leaves, _ = pytree.tree_flatten((inputs, kwargs))
         held = _held_tensors(model, traced)
+        _require_followed(model, traced, held, inputs, kwargs, settings)
         program, report, whole = build_program(traced, held, leaves, settings)
         report.before_ms, report.after_ms, report.error, is_close = race_whole(
             program, whole, held, leaves, settings)

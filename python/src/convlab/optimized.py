@@ -1,5 +1,6 @@
 """What ``convlab.torch.optimize`` returns. Imports PyTorch."""
 
+import operator
 import warnings
 
 import torch
@@ -7,8 +8,12 @@ from torch.utils import _pytree as pytree
 
 from .tracing import flattened, is_same_input
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+hooks_of = operator.attrgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
+                               "_backward_pre_hooks")
+_training_of = operator.attrgetter("training")
 _functorch = torch._C._functorch
+_is_tracing = torch._C._is_tracing
+_hashooks_of_all_modules = torch.nn.modules.module._has_any_global_hook
 
 
 def _owner(model, name):
@@ -17,15 +22,31 @@ def _owner(model, name):
 
 
 class _Places:
-    """Where tensors and modules are found: (dictionary, key), and for modules also what was there.
+    """Where tensors and modules are found: dictionaries and keys, and for modules also what was there.
 
     Not a tuple or list of the module's: torch.export copies those, with the dictionaries in them.
     """
 
-    __slots__ = ("held", "watched")
+    __slots__ = ("held", "parents", "keys", "modules", "modes")
 
-    def __init__(self, held, watched):
-        self.held, self.watched = held, watched
+    def __init__(self, held, parents, keys, modules, modes):
+        self.held, self.parents, self.keys, self.modules, self.modes = held, parents, keys, modules, modes
+
+    def are_as_traced(self):
+        """Every call asks this of all modules, so the loops are the interpreter's own."""
+        found = map(dict.get, self.parents, self.keys)
+        return all(map(operator.is_, found, self.modules)) and (
+            list(map(_training_of, self.modules)) == self.modes) and not (
+                any(map(any, map(hooks_of, self.modules))))
+
+    def what_changed(self):
+        for parent, key, module, training in zip(self.parents, self.keys, self.modules, self.modes):
+            if parent.get(key) is not module:
+                return f"the module {key} was replaced"
+            if module.training is not training:
+                return f"the module {key} was optimized for " + ("training" if training else "inference")
+            if any(hooks_of(module)):
+                return f"the module {key} has hooks"
 
 
 class Optimized(torch.nn.Module):
@@ -68,12 +89,17 @@ class Optimized(torch.nn.Module):
             module, key = _owner(model, name)
             held.append((module._parameters if key in module._parameters else module._buffers, key))
         self._root = self._modes[0][1]
-        watched = []
-        for name, training in self._modes[1:]:
+        parents, keys, modules = [], [], []
+        for name, _ in self._modes[1:]:
             parent, key = _owner(model, name)
-            watched.append((parent._modules, key, parent._modules[key], training))
-        self._places = _Places(held, watched)
+            parents.append(parent._modules)
+            keys.append(key)
+            modules.append(parent._modules[key])
+        self._places = _Places(held, parents, keys, modules, [training for _, training in self._modes[1:]])
         self._warned = set()
+        if self._program is not None:
+            # Module's own look-up of submodules is a function in Python.
+            self._program.__dict__.update(self._program._modules)
 
     def __getstate__(self):
         state = self.__dict__.copy()
@@ -136,27 +162,23 @@ class Optimized(torch.nn.Module):
                 return f"an input of {tuple(leaf.shape)}: optimized for {tuple(expected[0])}"
             if leaf.dtype != expected[1]:
                 return f"an input of {leaf.dtype}: optimized for {expected[1]}"
-            if leaf.device.type != "cpu" or leaf.layout != torch.strided:
+            if not leaf.is_cpu or leaf.layout != torch.strided:
                 return f"an input on {leaf.device.type}, {leaf.layout}"
             if leaf.is_neg():
                 return "an input that is a negated view"
         if self.training is not self._root or self._original.training is not self._root:
             return "the model was optimized for " + ("training" if self._root else "inference")
-        for modules, key, module, training in self._places.watched:
-            if modules.get(key) is not module:
-                return f"the module {key} was replaced"
-            if module.training is not training:
-                return f"the module {key} was optimized for " + ("training" if training else "inference")
-            if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or (
-                    module._backward_pre_hooks):
-                return f"the module {key} has hooks"
+        if not self._places.are_as_traced():
+            return self._places.what_changed()
+        if _hashooks_of_all_modules():
+            return "hooks of all modules are registered"
         if torch.is_autocast_enabled("cpu"):
             return "autocast is on"
         if _functorch.peek_interpreter_stack() is not None:
             return "a transform of torch.func runs"
         if torch.autograd.forward_ad._current_level >= 0:
             return "forward-mode differentiation is on"
-        if torch.jit.is_tracing():
+        if _is_tracing():
             return "torch.jit.trace runs"
         return None
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 import threading
 import warnings
 import weakref
@@ -16,6 +17,8 @@ _TYPES = {torch.float32: "float32", torch.float64: "float64"}
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _registered = weakref.WeakValueDictionary()  # of convlab::segment
 _numbers = itertools.count()
+_version_of = operator.attrgetter("_version")
+_requires_grad = operator.attrgetter("requires_grad")
 
 
 _hooks_of_saved_tensors = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
@@ -63,7 +66,7 @@ class Segment(torch.nn.Module):
 
     def _forget(self):
         # Neither copied nor pickled: made again by the next call.
-        self._net, self._threads, self._seen, self._slots = None, 0, [], []
+        self._net, self._threads, self._seen, self._slots, self._all_seen = None, 0, [], [], None
         self._statistics, self._waiting, self._warned, self._is_stale = [], None, False, True
         self._lock = threading.RLock()
         self.handle = next(_numbers)
@@ -71,7 +74,7 @@ class Segment(torch.nn.Module):
 
     def __getstate__(self):
         state = self.__dict__.copy()
-        for name in ("_net", "_threads", "_seen", "_slots", "_statistics", "_waiting", "_warned",
+        for name in ("_net", "_threads", "_seen", "_slots", "_all_seen", "_statistics", "_waiting", "_warned",
                      "_is_stale", "_lock", "handle"):
             del state[name]
         return state
@@ -108,15 +111,25 @@ class Segment(torch.nn.Module):
 
     def forget_weights(self):
         """The next call reads all weights again."""
-        self._seen = [(None, 0, 0, False)] * len(self._slots)
+        self._seen, self._all_seen = [(None, 0, 0, False)] * len(self._slots), None
+
+    def _are_seen(self, weights):
+        """Whether the net has all of these. Every call asks this, so the loops are the interpreter's own."""
+        if self._all_seen is None or torch.get_num_threads() != self._threads:
+            return False
+        tensors, versions, places = self._all_seen
+        return all(map(operator.is_, weights, tensors)) and list(map(_version_of, weights)) == versions and (
+            list(map(torch.Tensor.data_ptr, weights)) == places)
 
     def _prepared(self, weights):
         """The net with these weights, or None if they are not those of the trace any more."""
+        if self._are_seen(weights):
+            return self._net
         threads = torch.get_num_threads()
         net = self._net
         if net is None or threads != self._threads:
             net = self.plan(threads)
-        seen = self._seen
+        seen, self._all_seen = self._seen, None
         for i, (index, shape, source, trained, is_repeated) in enumerate(self._slots):
             w = weights[source]
             tensor, version, place, is_shared = seen[i]
@@ -137,6 +150,9 @@ class Segment(torch.nn.Module):
         if self._is_stale:
             net.changed()
             self._is_stale = False
+        if all(trained or seen[i][3] for i, (_, _, _, trained, _) in enumerate(self._slots)):
+            self._all_seen = (tuple(weights), list(map(_version_of, weights)),
+                              list(map(torch.Tensor.data_ptr, weights)))
         return net
 
     def result_for(self, x, last):
@@ -178,7 +194,8 @@ class Segment(torch.nn.Module):
             net = self._prepared(weights)
             if net is None:
                 return None
-            self._waiting = None
+            if self._waiting is not None:  # Module's way to set attributes takes microseconds
+                self._waiting = None
             x, last = self._order(x)
             y = self.result_for(x, last)
             net.run(x.data_ptr(), y.data_ptr(), last)
@@ -219,7 +236,7 @@ class Segment(torch.nn.Module):
             # are PyTorch's.
             return self.reference(x, *weights)
         # A second thread's forward in between makes the first's backward an error.
-        if torch.is_grad_enabled() and (x.requires_grad or any(w.requires_grad for w in weights)):
+        if torch.is_grad_enabled() and (x.requires_grad or any(map(_requires_grad, weights))):
             return self._recorded(x, weights)
         # Past the dispatcher, which costs more than all else here.
         found = self.run(x, weights)
@@ -289,17 +306,19 @@ class _Training(torch.autograd.Function):
         # The net reads them again in backward; PyTorch sees if they were changed meanwhile. Statistics it
         # does not read.
         moved = {source for _, source, _ in segment._statistics}
-        ctx.save_for_backward(x if read.data_ptr() == x.data_ptr() else read,
-                              *(w for i, w in enumerate(weights) if i not in moved))
+        ctx.kept = [i not in moved for i in range(len(weights))]
+        ctx.read = None if read.data_ptr() == x.data_ptr() else read
+        ctx.save_for_backward(x, *itertools.compress(weights, ctx.kept))
         ctx.set_materialize_grads(True)
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         segment = ctx.segment
-        x = ctx.saved_tensors[0]
-        x = segment._as_image(x) if x.dim() == segment.input_rank else x
+        x, *weights = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _differentiable_gradients(ctx, dy, x, weights)
+        x = segment._as_image(x) if ctx.read is None else ctx.read
         with segment._lock:
             waiting = segment._waiting and segment._waiting()
             if ctx.token.done:
@@ -312,6 +331,19 @@ class _Training(torch.autograd.Function):
             dx, grads = segment.gradients(dy, x, ctx.needs_input_grad[2:])
         return (None, dx if ctx.needs_input_grad[1] else None,
                 *(None if g is None else g.reshape(shape) for g, shape in zip(grads, ctx.shapes)))
+
+
+def _differentiable_gradients(ctx, dy, x, kept):
+    """With create_graph=True: PyTorch computes the part again, since a net's gradients have no graph."""
+    kept = iter(kept)
+    # Statistics do not enter what is computed in training, and moved once already.
+    given = [x, *(next(kept) if is_kept else x.new_zeros(shape)
+                  for is_kept, shape in zip(ctx.kept, ctx.shapes))]
+    y = ctx.segment.reference(*given)
+    needed = ctx.needs_input_grad[1:]
+    found = iter(torch.autograd.grad(y, list(itertools.compress(given, needed)), dy, create_graph=True,
+                                     allow_unused=True))
+    return (None, *(next(found) if is_needed else None for is_needed in needed))
 
 
 # ---- For torch.compile and torch.export ----

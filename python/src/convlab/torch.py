@@ -85,16 +85,21 @@ def optimize(model, *example_inputs, training=False, kwargs=None, max_error=1e-4
     between layers. Each is timed beside PyTorch in channels_last. What has no layer stays PyTorch's.
 
     The result is a module that shares the model's parameters, buffers and submodules, with their names:
-    ``state_dict``, optimizers, ``deepcopy``, pickling and ``torch.save`` work as with the model. Inputs of other
-    sizes or types, another mode and other surroundings run the model as it was, with one warning. It follows
-    ``torch.set_num_threads``.
+    ``state_dict``, optimizers, ``deepcopy``, pickling and ``torch.save`` work as with the model. Inputs of
+    other sizes or types, another mode and other surroundings run the model as it was, with one warning. It
+    follows ``torch.set_num_threads``.
 
-    Raises InputError, EnvironmentError if PyTorch is older than 2.6 or cannot trace the model, and Failed if the
-    outputs are not close enough. The model is then as it was.
+    Raises InputError, EnvironmentError if PyTorch is older than 2.6 or cannot trace the model, and Failed if
+    the outputs are not close enough. The model is then as it was.
     """
     torch = _import(_LEAST_TO_OPTIMIZE)
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("the model is torch.jit's: expected the module that it was made from")
+    if hasattr(model, "_orig_mod"):
+        raise InputError("the model is compiled: expected the one that was given to torch.compile, and "
+                         "torch.compile of the result")
     if not example_inputs and not kwargs:
         raise InputError("no example inputs: expected those of a call of the model")
     if swap not in ("faster", "all"):

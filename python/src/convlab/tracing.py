@@ -1,6 +1,11 @@
 """A model as a graph of PyTorch's operators, and which parts of it become nets. Imports PyTorch."""
 
+import contextlib
+import io
 import operator
+import os
+import sys
+import traceback
 from typing import NamedTuple
 
 import torch
@@ -27,27 +32,48 @@ class Traced(NamedTuple):
     out_spec: object
 
 
-def _first_line(error):
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, __file__))
+
+
+def _where(error):
+    """The line of the user's code that an error came from: "net.py:12, in forward: `if x.sum() > 0:`"."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__)
+           if not frame.filename.startswith(_LIBRARIES) and not frame.filename.startswith("<")]
+    if not own:
+        return ""
+    frame = own[-1]
+    line = f": `{frame.line}`" if frame.line else ""
+    return f" at {os.path.basename(frame.filename)}:{frame.lineno}, in {frame.name}{line}"
+
+
+def _why(error):
+    if "data-dependent" in str(error):
+        return "control flow or a size depends on a tensor's values"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def trace(model, args, kwargs):
     """Raises EnvironmentError if PyTorch cannot trace the model."""
+    printed = io.StringIO()
     try:
-        exported = torch.export.export(model, args, kwargs, strict=False)
+        with contextlib.redirect_stderr(printed):
+            exported = torch.export.export(model, args, kwargs, strict=False)
     except Exception as error:  # whatever the model does
+        # PyTorch prints its half of a graph, and its traceback is of its own inside; __context__ has that.
         raise EnvironmentError(
-            "PyTorch cannot trace the model: expected one that torch.export takes, a part of it, or "
-            f'torch.compile(model, backend="convlab"), which takes it in parts: {_first_line(error)}') from error
+            f"PyTorch cannot trace the model{_where(error)}: {_why(error)}; expected a model that "
+            "torch.export takes, a part of it, or "
+            'torch.compile(model, backend="convlab"), which takes it in parts') from None
+    sys.stderr.write(printed.getvalue())
     signature = exported.graph_signature
     kinds = torch.export.graph_signature.InputKind
     outputs = torch.export.graph_signature.OutputKind
     if any(spec.kind != outputs.USER_OUTPUT for spec in signature.output_specs):
         raise EnvironmentError("the model changes its buffers in a way that cannot be followed")
     if any(node.op == "get_attr" for node in exported.graph.nodes):
-        raise EnvironmentError("the model has control flow, or parts under torch.no_grad or autocast: expected "
-                               "a graph of operators alone")
+        raise EnvironmentError("the model has control flow, or parts under torch.no_grad or autocast: "
+                               "expected a graph of operators alone")
     weights, constants, inputs = {}, {}, []
     for spec in signature.input_specs:
         if spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
@@ -86,7 +112,8 @@ def _arguments(node, wanted):
     """The nodes among the arguments of an operator of which ``wanted(alias_info)`` holds."""
     schema = node.target._schema
     given = {**dict(zip((a.name for a in schema.arguments), node.args)), **node.kwargs}
-    values = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and wanted(a.alias_info)]
+    values = [given.get(a.name) for a in schema.arguments
+              if a.alias_info is not None and wanted(a.alias_info)]
     return [v for v in pytree.tree_leaves(values, is_leaf=lambda v: isinstance(v, torch.fx.Node))
             if isinstance(v, torch.fx.Node)]
 
@@ -233,7 +260,8 @@ def _part_from(entry, order, places, weights, training, writes, taken, lacking):
 
 
 def parts_of(graph, weights, training, writes):
-    """``writes``: what without_writes returns. Returns the parts, and for each kind of operator outside of them how many and why."""
+    """``writes``: what without_writes returns. Returns the parts, and for each kind of operator outside of
+    them how many and why."""
     order = list(graph.nodes)
     places = {node: i for i, node in enumerate(order)}
     taken, parts, lacking = set(), [], {}
