@@ -259,3 +259,23 @@ def test_predictions_are_reported_with_their_reason(monkeypatch):
     assert "1 choices are predictions: other programs disturbed every sample" in repr(report)
     assert "1 choices are predictions: tuning ended before their turn" in repr(report)
     assert "choices are predictions" not in repr(optimize(Net().eval(), image()).convlab_report)
+
+
+# ---- Weights ----
+
+
+def test_weights_that_come_back():
+    model, x = Net().eval(), image()
+    ours = optimize(model, x)
+    kept = model.conv.weight, model.last.weight
+    with torch.no_grad():
+        expected = model(x)
+        assert close(ours(x), expected)
+        model.conv.weight = nn.Parameter(2 * kept[0])
+        with torch.inference_mode():  # PyTorch does not count its changes, so it is not the net's
+            model.last.weight = nn.Parameter(1 * kept[1])
+        with pytest.warns(UserWarning, match="made under torch.inference_mode"):
+            assert close(ours(x), model(x))
+        # The net has read the first of the others meanwhile.
+        model.conv.weight, model.last.weight = kept
+        assert close(ours(x), expected)

@@ -53,6 +53,8 @@ class Segment(torch.nn.Module):
         self.dtype, self.net_training, self.input_gradient = dtype, training, input_gradient
         self.max_error, self.channels_last = max_error, channels_last
         self.weights = weights  # their names in the model
+        n, c, *image = self.value.shape
+        self._sizes = (n, c, *image[len(image) + 2 - self.value.rank:])  # of the result
         places = {node: i for i, node in enumerate(weights)}
         # What follows may view it by its strides.
         self.is_dense = any(name_of(node) in ("aten::contiguous", "aten::clone") for node in part.nodes)
@@ -123,8 +125,6 @@ class Segment(torch.nn.Module):
 
     def _prepared(self, weights):
         """The net with these weights, or None if they are not those of the trace any more."""
-        if self._are_seen(weights):
-            return self._net
         threads = torch.get_num_threads()
         net = self._net
         if net is None or threads != self._threads:
@@ -158,13 +158,9 @@ class Segment(torch.nn.Module):
     def result_for(self, x, last):
         """An empty result of PyTorch's sizes, or N C H W of one that is permuted afterwards. ``last``: its
         memory is in channels_last. No view: PyTorch may write it in place."""
-        n, c, *image = self.value.shape
-        if self.value.rank == 2:
-            return x.new_empty((n, c))
-        if self.value.rank == 3:
-            return x.new_empty((n, c, image[-1]))
-        if not last:
-            return x.new_empty((n, c, *image))
+        if not last or self.value.rank < 4:
+            return x.new_empty(self._sizes)
+        n, c, *image = self._sizes
         if self.value.form == "last":
             return x.new_empty((n, *image, c))
         return torch.empty((n, c, *image), dtype=x.dtype, device=x.device,
@@ -180,7 +176,8 @@ class Segment(torch.nn.Module):
 
     def _order(self, x):
         """The input as the net reads it, and whether that is channels_last."""
-        x = self._as_image(x)
+        if self.input_rank == 3:
+            x = self._as_image(x)
         if x.is_contiguous():
             return x, False
         if self.input_rank > 3 and (self.value.form == "last" or not self.is_dense) and x.is_contiguous(
@@ -191,7 +188,7 @@ class Segment(torch.nn.Module):
     def run(self, x, weights):
         """Without a gradient. Returns (y, the input that the net reads), or None."""
         with self._lock:
-            net = self._prepared(weights)
+            net = self._net if self._are_seen(weights) else self._prepared(weights)
             if net is None:
                 return None
             if self._waiting is not None:  # Module's way to set attributes takes microseconds
