@@ -22,6 +22,7 @@
 #include "conv/text/names.h"
 #include "conv/text/text.h"
 #include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 
 namespace convlab {
 namespace {
@@ -378,9 +379,11 @@ Provenance provenance(const Device& device) {
   Provenance p = command_provenance();
   for (auto& field : collect_provenance(device.info()).fields) p.fields.push_back(std::move(field));
   // A CPU whose unit is switched off is, in the store too, one without it.
-  if (const char* const amx = std::getenv("CONVLAB_AMX");
-      amx && std::string_view(amx) == "off" && device.info().kind == DeviceKind::cpu)
-    p.fields.emplace_back(cpu::matrix_unit_key, amx);
+  for (const auto& [variable, key] :
+       {std::pair{"CONVLAB_AMX", cpu::matrix_unit_key}, {"CONVLAB_AVX512_BF16", cpu::dot_unit_key}})
+    if (const char* const value = std::getenv(variable);
+        value && std::string_view(value) == "off" && device.info().kind == DeviceKind::cpu)
+      p.fields.emplace_back(key, value);
   return p;
 }
 

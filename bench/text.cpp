@@ -38,7 +38,8 @@ std::string set_variables(std::initializer_list<const char*> names) {
 }
 
 std::string variables_in_force() {
-  return set_variables({"CONVLAB_ISA", "CONVLAB_AMX", "CONVLAB_MACHINE", "CONVLAB_TWIN"});
+  return set_variables(
+      {"CONVLAB_ISA", "CONVLAB_AMX", "CONVLAB_AVX512_BF16", "CONVLAB_MACHINE", "CONVLAB_TWIN"});
 }
 
 }  // namespace convlab

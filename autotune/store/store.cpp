@@ -122,9 +122,10 @@ std::string fingerprint(const DeviceInfo& device, const AlgoInfo& algo) {
                                  device.kind == DeviceKind::cpu ? "cpu" : "cuda", device.name,
                                  device.isa, device.l1_bytes, device.l2_bytes, device.l3_bytes,
                                  build_info().compiler, build_info().flags);
-  // With it algorithms have more configs: such rows are of another device.
-  if (const auto unit = device.libraries.find("matrix_unit"); unit != device.libraries.end())
-    text += fmt::format("; matrix_unit={}", unit->second);
+  // With one of them algorithms have more configs: such rows are of another device.
+  for (const char* const key : {"matrix_unit", "dot_unit"})
+    if (const auto unit = device.libraries.find(key); unit != device.libraries.end())
+      text += fmt::format("; {}={}", key, unit->second);
   std::vector<std::string> libraries = algo.libraries;
   if (device.kind == DeviceKind::cuda) libraries.insert(libraries.end(), {"cuda", "driver"});
   std::sort(libraries.begin(), libraries.end());

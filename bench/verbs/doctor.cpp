@@ -19,6 +19,7 @@
 #include "conv/optional/averaging_device.h"
 #include "conv/text/counted.h"
 #include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cpu/gemm/openblas.h"
@@ -79,6 +80,14 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
+std::string dot_unit_text(const DeviceInfo& info) {
+  if (const std::string_view unit = cpu::dot_unit(info); !unit.empty()) return std::string(unit);
+  if (!cpu::matrix_unit(info).empty()) return "not used: the matrix unit is faster";
+  return cpu::half_units().avx512_bf16
+             ? "none in force: they take avx512, and CONVLAB_AVX512_BF16 unset"
+             : "none: the CPU has no AVX512_BF16";
+}
+
 void examine_cpu(const DeviceInfo& info, int threads, Findings& findings) {
   findings.fact("cpu", info.name);
   const std::string best = supported_isas().back();
@@ -89,6 +98,7 @@ void examine_cpu(const DeviceInfo& info, int threads, Findings& findings) {
                                : cpu::amx_support().usable ? "none in force: it takes avx512, and "
                                                              "CONVLAB_AMX unset"
                                                            : "none: " + cpu::amx_support().why_not);
+  findings.fact("bf16 dot products", dot_unit_text(info));
   findings.fact("bf16", cpu::bf16_text(info));
   findings.fact("f16", cpu::f16_text(info));
   findings.fact("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", show_bytes(info.l1_bytes),
@@ -129,7 +139,7 @@ void examine_build(const DeviceInfo& info, Findings& findings) {
   findings.judge("flags", build.flags, release, "not optimised: configure with --preset user");
   findings.fact("commit", build.commit);
   for (const auto& [name, version] : info.libraries)
-    if (name != cpu::matrix_unit_key) findings.fact(name, version);
+    if (name != cpu::matrix_unit_key && name != cpu::dot_unit_key) findings.fact(name, version);
   if (!info.libraries.contains("onednn"))
     findings.judge(
         "onednn", "not in this build", false,
@@ -237,7 +247,7 @@ void examine_roofs(const CommonOptions& o, const DeviceInfo& info, Findings& fin
   for (const std::string& isa : supported_isas()) {
     DeviceInfo with_isa = info;
     with_isa.isa = isa;
-    cpu::set_matrix_unit(with_isa);
+    cpu::set_bf16_units(with_isa);
     std::vector<Roof> roofs;
     if (Store::exists(path)) try {
         roofs = Store(path, Store::Open::existing).roofs(with_isa);

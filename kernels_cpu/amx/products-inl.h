@@ -54,4 +54,17 @@ HWY_INLINE void MultiplyStep(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_
     MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles, kProduct + 1>(tiles, a, a_tile, a_term, b);
 }
 
+// Tiles 0 to 3 += A B over `steps` of depth. Before the products of a step ready.Step(step) is
+// called, once and in order. Here that is while the unit multiplies the step before.
+template <int kTerms, int kRowTiles, int kColTiles, class Tiles, class Steps>
+HWY_INLINE void MultiplySteps(Tiles& tiles, const std::byte* a, std::ptrdiff_t a_tile,
+                              const std::byte* b, std::int64_t steps, Steps& ready) {
+  constexpr std::ptrdiff_t kStepA = kTerms * tile_bytes, kStepB = kStepA * kColTiles;
+  if (steps > 0) ready.Step(0);
+  for (std::int64_t step = 0; step < steps; ++step, a += kStepA, b += kStepB) {
+    if (step + 1 < steps) ready.Step(step + 1);
+    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles, a, a_tile, tile_bytes, b);
+  }
+}
+
 }  // namespace convlab::cpu

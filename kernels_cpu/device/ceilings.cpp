@@ -18,6 +18,7 @@
 #include "conv/types/math_type.h"
 #include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/amx/peak.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -163,11 +164,11 @@ double multiply_adds(DType dtype, int threads) {
   return flops;
 }
 
-double multiply_tiles_on(int threads) {
-  constexpr std::int64_t rounds = 50'000;  // about a millisecond
+// About a millisecond of products of bf16 tiles.
+double multiply_tiles_on(bool on_amx, int threads) {
   double flops = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : flops)
-  flops += multiply_tiles(rounds);
+  flops += on_amx ? multiply_tiles(50'000) : multiply_dots(2'000);
   return flops;
 }
 
@@ -271,9 +272,10 @@ std::vector<CeilingLoop> ceiling_loops(const DeviceInfo& device, int threads) {
   for (const DType dtype : {DType::f32, DType::f64})
     loops.push_back({"registers", std::string(to_string(dtype)),
                      [=](Stream&) { return multiply_adds(dtype, threads); }});
-  if (matrix_unit(device) == amx_unit)
+  const bool on_amx = bf16_unit(device) == amx_unit;
+  if (on_amx || bf16_unit(device) == avx512_bf16_unit)
     loops.push_back({"registers", std::string(bf16_tiles),
-                     [=](Stream&) { return multiply_tiles_on(threads); }});
+                     [=](Stream&) { return multiply_tiles_on(on_amx, threads); }});
   for (const Level& level : levels(device, threads)) {
     // A level's loops share the slices; the first one to run allocates them.
     const auto shared = std::make_shared<std::unique_ptr<Slices>>();

@@ -15,7 +15,7 @@
 #include "conv/config.h"
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
-#include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/ceilings.h"
 #include "kernels_cpu/device/cpu_limits.h"
@@ -156,7 +156,7 @@ DeviceInfo describe(const Isa& isa, int threads, const OtherMachine& other) {
 #if CONVLAB_HAVE_ONEDNN
   info.libraries["onednn"] = cpu::onednn_version();
 #endif
-  cpu::set_matrix_unit(info);
+  cpu::set_bf16_units(info);
   info.memory_bytes = usable_memory();
   info.libraries["openblas"] = openblas_info().text();
   return info;

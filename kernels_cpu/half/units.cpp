@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -18,6 +18,7 @@ HalfUnits detect() {
   if (__get_cpuid(1, &a, &b, &c, &d)) units.f16c = (c >> 29 & 1) != 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return units;
   units.avx512_fp16 = (d >> 23 & 1) != 0;
+  units.amx = (d >> 24 & 1) != 0;
   if (a < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d)) return units;
   units.avx512_bf16 = (a >> 5 & 1) != 0;
   units.amx_fp16 = (a >> 21 & 1) != 0;
@@ -33,9 +34,9 @@ const HalfUnits& half_units() {
 }
 
 std::string bf16_text(const DeviceInfo& device) {
-  const std::string products = matrix_unit(device).empty()
-                                   ? "products in f32, without a matrix unit"
-                                   : fmt::format("products by {} and in f32", matrix_unit(device));
+  const std::string products = bf16_unit(device).empty()
+                                   ? "products in f32, by no other unit"
+                                   : fmt::format("products by {} and in f32", bf16_unit(device));
   const char* const rounding = !half_units().avx512_bf16 ? "integers: the CPU has no AVX512_BF16"
                                : device.isa == "avx512"  ? "AVX512_BF16"
                                                          : "integers: AVX512_BF16 takes isa avx512";

@@ -12,6 +12,7 @@ struct HalfUnits {
   bool avx512_bf16 = false;  // rounds f32 to bf16, subnormals to zero
   bool avx512_fp16 = false;  // multiply-adds that accumulate in f16: not used
   bool amx_fp16 = false;     // products of f16 tiles: not used
+  bool amx = false;          // AMX's tiles, whether or not the system permits them
 };
 
 const HalfUnits& half_units();

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <string_view>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
@@ -21,9 +23,9 @@
 namespace convlab::cpu {
 namespace {
 
-// Cycles of a core. A product of two tiles takes 16. Reading and splitting 32 rows of a step costs
-// about 60 that the products do not hide. L3 delivers about 11 bytes a cycle.
-constexpr double product_cycles = 16, split_cycles = 60, l3_bytes_per_cycle = 11;
+// Cycles of a core. Reading and splitting 32 rows of a step costs about 60 that the products do not
+// hide. L3 delivers about 11 bytes a cycle.
+constexpr double split_cycles = 60, l3_bytes_per_cycle = 11;
 
 // Threads that share rows split each row once, and each reads the whole filter. Threads that share
 // panels read the filter once, and each splits all rows. Costs are cycles a step of depth.
@@ -33,6 +35,7 @@ void split_threads(SplitGemm& gemm, const DeviceInfo& device) {
   for (const PixelGrid& grid : pixels.grids) rows += pixels.out.n * grid.h * grid.w;
   const double panel_step_bytes = double(gemm.terms() * 2 * tile_bytes);
   const bool filter_in_l2 = gemm.packed_bytes() <= device.l2_bytes / 4;
+  const double product_cycles = tile_product_cycles(device);
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t row_threads = 1; row_threads <= device.threads; ++row_threads) {
     const std::int64_t panel_threads = device.threads / row_threads;
@@ -147,7 +150,7 @@ class SplitPlan : public ConvPlan {
       : problem_(problem),
         teams_(problem.groups, device.threads),
         gemm_(plan_split(problem, config, teams_.device_of_team(device))),
-        on_amx_(matrix_unit(device) == amx_unit),
+        unit_(bf16_unit(device)),
         threads_(device.threads) {}
 
   std::size_t workspace_bytes() const noexcept override {
@@ -174,8 +177,7 @@ class SplitPlan : public ConvPlan {
  private:
   template <class S>
   void run(const ConvArgs& args, Workspace workspace) const {
-    RunSplit<S>* run_thread = run_split_emulated;
-    if (on_amx_) run_thread = run_split_amx;
+    RunSplit<S>* const run_thread = run_split_on<S>(unit_);
     const PixelOperands<S> data{
         static_cast<const S*>(problem_.pass == Pass::forward ? args.x : args.dy),
         static_cast<const S*>(args.w), output_epilogue<S>(problem_, args)};
@@ -200,15 +202,20 @@ class SplitPlan : public ConvPlan {
   ConvProblem problem_;
   GroupTeams teams_;
   SplitGemm gemm_;
-  bool on_amx_;
+  std::string unit_;
   int threads_;
 };
 
 }  // namespace
 
+double tile_product_cycles(const DeviceInfo& device) {
+  return dot_unit(device).empty() ? 16 : 256;  // a vector of sums a cycle
+}
+
 std::vector<Config> split_configs(const ConvProblem& p, const DeviceInfo& device) {
-  if (matrix_unit(device).empty() || !is_blocked(p.x_layout) || !is_blocked(p.y_layout)) return {};
   if (p.dtype != DType::f32 && p.dtype != DType::bf16) return {};
+  const std::string_view unit = p.dtype == DType::bf16 ? bf16_unit(device) : matrix_unit(device);
+  if (unit.empty() || !is_blocked(p.x_layout) || !is_blocked(p.y_layout)) return {};
   if (p.pass == Pass::backward_filter) return split_filter_configs(p);
   if (p.dtype == DType::bf16) return {with_math({}, p.dtype, MathType::bf16)};
   const std::int64_t depth = (p.pass == Pass::forward ? p.c : p.k) / p.groups * p.r * p.s;
@@ -237,9 +244,9 @@ std::unique_ptr<ConvPlan> make_split_plan(const ConvProblem& p, const Config& co
     throw InputError(
         fmt::format("implicit_gemm: {}={}: expected 1 to {}", key, config.get(key), most));
   if (split_configs(p, device).empty())
-    throw EnvironmentError(
-        fmt::format("implicit_gemm: math={} takes a matrix unit, f32 or bf16, and blocked layouts",
-                    math_type_names[std::size_t(math)]));
+    throw EnvironmentError(fmt::format(
+        "implicit_gemm: math={} takes a matrix unit{}, f32 or bf16, and blocked layouts",
+        math_type_names[std::size_t(math)], in_bf16 ? " or AVX512_BF16" : ""));
   if (filter_pass) return make_split_filter_plan(p, config, device);
   return std::make_unique<SplitPlan>(p, config, device);
 }
@@ -278,7 +285,7 @@ WorkEstimate work_split(const ConvProblem& p, const Config& config, const Device
   }
   if (p.epilogue.residual) product.bytes_read += double(p.y_bytes());
   product.bytes_read += bytes_read_for_ownership(p, config, device);
-  product.efficiency = split_efficiency(device);
+  product.efficiency = bf16_efficiency(device);
   const double widened = p.dtype == DType::f32 ? 0 : 4 * double(p.filter_elements());
   return {{product},
           {"pack_filter", 0, double(p.filter_bytes()) + widened, groups * packed_bytes + widened,

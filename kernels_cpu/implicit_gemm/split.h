@@ -1,6 +1,7 @@
 // implicit_gemm by bf16 products of matrix tiles: forward and backward_data, and what they share
 // with backward_filter (split_filter.h). Internal.
-// Terms and tiles: kernels_cpu/amx/terms.h.
+// Terms and tiles: kernels_cpu/amx/terms.h. Tensors in bf16 are also multiplied by dot products
+// (kernels_cpu/avx512_bf16), in the same tiles.
 //
 // Tiles have 16 rows (pixels) and 32 steps of depth, which here runs over (tap, channel). Threads,
 // blocks and panels are those of PixelGemm, with panels of 32 output channels. A block's rows are
@@ -12,10 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "conv/types/math_type.h"
+#include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/amx/terms.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/half/stored.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
 
@@ -55,7 +60,8 @@ struct SplitGemm {
   }
 };
 
-// The configs over blocked activations beyond those of multiply-adds; empty without a matrix unit.
+// The configs over blocked activations beyond those of multiply-adds; empty without a unit for
+// them.
 std::vector<Config> split_configs(const ConvProblem&, const DeviceInfo&);
 bool is_split(const Config&);
 // Throws InputError for a config that is not one of theirs.
@@ -67,7 +73,21 @@ template <class S>
 using RunSplit = void(const SplitGemm&, const PixelOperands<S>&, std::byte* workspace,
                       std::int64_t thread, PhaseRecorder*);
 RunSplit<float> run_split_amx, run_split_emulated;
-RunSplit<StoredBf16> run_split_amx, run_split_emulated;
+RunSplit<StoredBf16> run_split_amx, run_split_emulated, run_split_dots, run_split_emulated_dots;
+// The kernels of a unit (bf16_unit()).
+template <class S>
+RunSplit<S>* run_split_on(std::string_view unit) {
+  if constexpr (std::is_same_v<S, StoredBf16>) {
+    if (unit == avx512_bf16_unit) return run_split_dots;
+    if (unit == emulated_avx512_bf16_unit) return run_split_emulated_dots;
+  }
+  if (unit == amx_unit) return run_split_amx;
+  return run_split_emulated;
+}
+
+// Cycles of a core for a product of two tiles, for plans.
+double tile_product_cycles(const DeviceInfo&);
+
 // Bytes of workspace that one thread needs.
 std::size_t split_workspace(const SplitGemm&);
 

@@ -1,4 +1,4 @@
-// One unit of a SplitFilterGemm, for a policy of tiles (AmxTiles, EmulatedTiles). See
+// One unit of a SplitFilterGemm, for a policy of tiles (AmxTiles, EmulatedTiles, DotTiles). See
 // split_filter.h.
 //
 //   for each chunk of pixels, for each pair of c, for each tap, for each pair of k:
@@ -64,17 +64,21 @@ HWY_INLINE void ReadPixel(const S* from, std::int64_t upper, std::int64_t at, Li
   }
 }
 
-// The terms of two pixels, as pairs of bf16. RowSplitter's SplitRow tells how they are rounded;
-// rounding changes no bf16, but for subnormals, which are zero to the products anyway.
+// The terms of two pixels, as pairs of bf16. RowSplitter's SplitRow tells how they are rounded; a
+// single term is of what is bf16 already.
 template <class Tiles, int kTerms>
 HWY_INLINE void SplitPixels(Line& x0, Line& x1, LineBits* terms) {
-  for (int term = 0; term + 1 < kTerms; ++term) {
-    const LineBits r0 = (LineBits)x0 + 0x8000u, r1 = (LineBits)x1 + 0x8000u;
-    terms[term] = (r0 >> 16) | (r1 & 0xffff0000u);
-    x0 -= (Line)(r0 & 0xffff0000u);
-    x1 -= (Line)(r1 & 0xffff0000u);
+  if constexpr (kTerms == 1) {
+    terms[0] = ((LineBits)x0 >> 16) | ((LineBits)x1 & 0xffff0000u);
+  } else {
+    for (int term = 0; term + 1 < kTerms; ++term) {
+      const LineBits r0 = (LineBits)x0 + 0x8000u, r1 = (LineBits)x1 + 0x8000u;
+      terms[term] = (r0 >> 16) | (r1 & 0xffff0000u);
+      x0 -= (Line)(r0 & 0xffff0000u);
+      x1 -= (Line)(r1 & 0xffff0000u);
+    }
+    Tiles::round_pairs(x0, x1, terms[kTerms - 1]);
   }
-  Tiles::round_pairs(x0, x1, terms[kTerms - 1]);
 }
 
 // to[i][j] = from[j][i]. Quarters of lines are put together as they are loaded, so that only
@@ -231,22 +235,23 @@ class SplitFilterUnit {
       two_c ? RunTiles<1, 2>(to) : RunTiles<1, 1>(to);
   }
 
+  template <int kRowTiles, int kColTiles>
+  struct ReadyPixels {
+    SplitFilterUnit& unit;
+    HWY_INLINE void Step(std::int64_t step) { unit.Split<kRowTiles, kColTiles>(step); }
+  };
+
   std::ptrdiff_t a_tile() const { return steps_ * kTerms * tile_bytes; }
 
   template <int kRowTiles, int kColTiles>
   HWY_NOINLINE void RunTiles(float* sums) {
-    constexpr std::ptrdiff_t kStepA = kTerms * tile_bytes, kStepB = kStepA * kColTiles;
     const std::int64_t tile_sums = gemm_.taps() * split_tile_sums;
     tiles_.template zero<0>();
     if constexpr (kColTiles == 2) tiles_.template zero<1>();
     if constexpr (kRowTiles == 2) tiles_.template zero<2>();
     if constexpr (kRowTiles * kColTiles == 4) tiles_.template zero<3>();
-    const std::byte *a = a_, *b = scratch_.b;
-    Split<kRowTiles, kColTiles>(0);
-    for (std::int64_t step = 0; step < steps_; ++step, a += kStepA, b += kStepB) {
-      if (step + 1 < steps_) Split<kRowTiles, kColTiles>(step + 1);
-      MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles_, a, a_tile(), tile_bytes, b);
-    }
+    ReadyPixels<kRowTiles, kColTiles> ready{*this};
+    MultiplySteps<kTerms, kRowTiles, kColTiles>(tiles_, a_, a_tile(), scratch_.b, steps_, ready);
     PutSums<0>(sums);
     if constexpr (kColTiles == 2) PutSums<1>(sums + tile_sums);
     if constexpr (kRowTiles == 2) PutSums<2>(sums + 2 * tile_sums);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "conv/error.h"
 #include "kernels_cpu/amx/amx.h"
@@ -15,10 +16,9 @@
 namespace convlab::cpu {
 namespace {
 
-// Cycles of a core: a product of two tiles; splitting a tile of x or of dy, as far as products do
-// not hide it. Bytes a cycle from beyond L2.
-constexpr double product_cycles = 16, split_x_cycles = 50, split_dy_cycles = 150,
-                 l3_bytes_per_cycle = 11;
+// Cycles of a core for splitting a tile of x or of dy, as far as products do not hide it. Bytes a
+// cycle from beyond L2.
+constexpr double split_x_cycles = 50, split_dy_cycles = 150, l3_bytes_per_cycle = 11;
 
 // The estimated cycles of the thread that has most to do, if dw and the pixels are cut like this.
 double cost_of(const SplitFilterGemm& gemm, const DeviceInfo& device) {
@@ -30,7 +30,7 @@ double cost_of(const SplitFilterGemm& gemm, const DeviceInfo& device) {
   const double c_tiles = double(std::min(2 * gemm.most_c_pairs(), ceil_div(gemm.c(), tile_rows)));
   const double columns = c_tiles * double(gemm.taps());
   const double split = columns * split_x_cycles + k_tiles * split_dy_cycles;
-  const double products = k_tiles * columns * double(gemm.products()) * product_cycles;
+  const double products = k_tiles * columns * double(gemm.products()) * tile_product_cycles(device);
   // x and dy are read once for each unit that has their channels.
   const double element = gemm.math == MathType::bf16 ? 2 : 4;
   const double read =
@@ -78,7 +78,7 @@ class SplitFilterPlan : public ConvPlan {
   SplitFilterPlan(const ConvProblem& problem, const Config& config, const DeviceInfo& device)
       : gemm_(plan_split_filter(problem, config, device)),
         dtype_(problem.dtype),
-        on_amx_(matrix_unit(device) == amx_unit),
+        unit_(bf16_unit(device)),
         scratch_(split_filter_workspace(gemm_)) {}
 
   std::size_t workspace_bytes() const noexcept override {
@@ -104,8 +104,7 @@ class SplitFilterPlan : public ConvPlan {
   void run(const ConvArgs& args, Workspace workspace, float* dw) const {
     const SplitFilterOperands<S> data{static_cast<const S*>(args.x), static_cast<const S*>(args.dy),
                                       dw};
-    RunSplitFilter<S>* run_unit = run_split_filter_emulated;
-    if (on_amx_) run_unit = run_split_filter_amx;
+    RunSplitFilter<S>* const run_unit = run_split_filter_on<S>(unit_);
     float* const sums = reinterpret_cast<float*>(workspace.data());
     std::byte* const scratch = reinterpret_cast<std::byte*>(sums + sums_slots() * slot());
     const int threads = int(gemm_.threads);
@@ -139,7 +138,7 @@ class SplitFilterPlan : public ConvPlan {
 
   SplitFilterGemm gemm_;
   DType dtype_;
-  bool on_amx_;
+  std::string unit_;
   std::size_t scratch_;  // bytes of a thread
 };
 
@@ -181,7 +180,7 @@ WorkEstimate work_split_filter(const ConvProblem& p, const Config& config,
     product.bytes_written += sums_bytes * parts * (chunks - 1);
   }
   if (gemm.parts > 1) product.bytes_written += sums_bytes * parts;
-  product.efficiency = split_efficiency(device);
+  product.efficiency = bf16_efficiency(device);
   PhaseWork reduce{.name = "reduce"};
   reduce.flops = double(p.filter_elements()) * (parts - 1);
   reduce.bytes_read =

@@ -18,10 +18,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "conv/types/math_type.h"
+#include "kernels_cpu/amx/amx.h"
 #include "kernels_cpu/amx/terms.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/device/range.h"
 #include "kernels_cpu/half/stored.h"
 #include "kernels_cpu/implicit_gemm/implicit_gemm.h"
@@ -84,7 +88,7 @@ struct SplitFilterOperands {
   }
 };
 
-// Of a device with a matrix unit, over blocked layouts.
+// Of a device with a unit for them, over blocked layouts.
 std::vector<Config> split_filter_configs(const ConvProblem&);
 std::unique_ptr<ConvPlan> make_split_filter_plan(const ConvProblem&, const Config&,
                                                  const DeviceInfo&);
@@ -97,7 +101,18 @@ using RunSplitFilter = void(const SplitFilterGemm&, const SplitFilterOperands<S>
                             std::byte* scratch, float* sums, std::int64_t rectangle,
                             std::int64_t part, PhaseRecorder*);
 RunSplitFilter<float> run_split_filter_amx, run_split_filter_emulated;
-RunSplitFilter<StoredBf16> run_split_filter_amx, run_split_filter_emulated;
+RunSplitFilter<StoredBf16> run_split_filter_amx, run_split_filter_emulated, run_split_filter_dots,
+    run_split_filter_emulated_dots;
+// The kernels of a unit (bf16_unit()).
+template <class S>
+RunSplitFilter<S>* run_split_filter_on(std::string_view unit) {
+  if constexpr (std::is_same_v<S, StoredBf16>) {
+    if (unit == avx512_bf16_unit) return run_split_filter_dots;
+    if (unit == emulated_avx512_bf16_unit) return run_split_filter_emulated_dots;
+  }
+  if (unit == amx_unit) return run_split_filter_amx;
+  return run_split_filter_emulated;
+}
 // Adds the sums of all parts, part_stride floats apart, and writes (or adds) them to the dw of one
 // group: these pairs of k and one pair of c.
 void put_filter_sums(const SplitFilterGemm&, const float* sums, std::size_t part_stride, float* dw,

@@ -1,10 +1,11 @@
-// One thread's part of a SplitGemm, for a policy of tiles (AmxTiles, EmulatedTiles). See split.h.
+// One thread's part of a SplitGemm, for a policy of tiles (AmxTiles, EmulatedTiles, DotTiles). See
+// split.h.
 //
 //   for each block of rows, for each chunk of depth, for each panel:
 //     for each two tiles of rows: 2 x 2 tiles of C += A B, then the epilogue
 //
 // Where the panel is the first one, the rows of the next step are read, split and stored while the
-// tiles of this step are multiplied: the unit's products leave the vector units idle.
+// tiles of this step are multiplied: a matrix unit's products leave the vector units idle.
 //
 // Included once by each of the files that compile it, with its instruction set in force.
 #pragma once
@@ -174,8 +175,9 @@ struct SplitJob {
 };
 
 // Rows of 16 sums, at `sums`, through the whole epilogue in place. For activations that take a
-// function; row i belongs to out_at[i], and `column` is the first.
-template <int kBlock, class S>
+// function; row i belongs to out_at[i], and `column` is the first. (Tiles names the instruction set
+// that this is compiled for.)
+template <class Tiles, int kBlock, class S>
 HWY_NOINLINE void ActivateTile(const SplitJob<S>& job, float* sums, const std::int64_t* out_at,
                                std::int64_t rows, std::int64_t column) {
   using Part = typename BlockOf<kBlock>::At;
@@ -192,7 +194,7 @@ HWY_NOINLINE void ActivateTile(const SplitJob<S>& job, float* sums, const std::i
 }
 
 // Stores such rows, of which row i goes to out_at[i].
-template <int kBlock, class S>
+template <class Tiles, int kBlock, class S>
 HWY_INLINE void StoreTile(const SplitJob<S>& job, float* sums, const std::int64_t* out_at,
                           std::int64_t rows, std::int64_t column) {
   using Part = typename BlockOf<kBlock>::At;
@@ -202,7 +204,7 @@ HWY_INLINE void StoreTile(const SplitJob<S>& job, float* sums, const std::int64_
   const bool bounded = output.activation == ActivationKind::relu6;
   const bool rectified = bounded || output.activation == ActivationKind::relu;
   if (output.activation && !rectified) {
-    ActivateTile<kBlock>(job, sums, out_at, rows, column);
+    ActivateTile<Tiles, kBlock>(job, sums, out_at, rows, column);
     output = {.out = output.out};
     bias = nullptr;
   }
@@ -223,29 +225,32 @@ HWY_INLINE void StoreTile(const SplitJob<S>& job, float* sums, const std::int64_
   }
 }
 
+// Makes a step ready to be multiplied: splits its rows, if they are not yet, and prefetches.
+template <int kTerms, int kRowTiles, bool kSplits, class Splitter, class S>
+struct ReadyRows {
+  const SplitJob<S>& job;
+  Splitter* splitter;
+
+  HWY_INLINE void Step(std::int64_t step) {
+    if constexpr (kSplits)
+      splitter->template Step<kRowTiles>(job.a + step * kTerms * tile_bytes, job.a_tile);
+    const std::byte* const prefetch = job.prefetch + step * job.prefetch_lines * 64;
+    for (std::int64_t i = 0; i < job.prefetch_lines; ++i)
+      __builtin_prefetch(prefetch + i * 64, 0, 2);
+  }
+};
+
 template <class Tiles, int kTerms, int kBlock, int kRowTiles, int kColTiles, bool kSplits, class S>
 HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob<S>& job,
                            RowSplitter<Tiles, kTerms, kBlock, S>* splitter,
                            const std::int64_t* out_at, std::int64_t rows) {
-  constexpr std::ptrdiff_t kStepA = kTerms * tile_bytes, kStepB = kStepA * kColTiles;
   tiles.template zero<0>();
   if constexpr (kColTiles == 2) tiles.template zero<1>();
   if constexpr (kRowTiles == 2) tiles.template zero<2>();
   if constexpr (kRowTiles * kColTiles == 4) tiles.template zero<3>();
-  std::byte* a = job.a;
-  const std::byte* b = job.b;
-  const std::byte* prefetch = job.prefetch;
-  if constexpr (kSplits) {
-    if (job.steps > 0) splitter->template Step<kRowTiles>(a, job.a_tile);
-  }
-  for (std::int64_t step = 0; step < job.steps; ++step, a += kStepA, b += kStepB) {
-    if constexpr (kSplits) {
-      if (step + 1 < job.steps) splitter->template Step<kRowTiles>(a + kStepA, job.a_tile);
-    }
-    for (std::int64_t i = 0; i < job.prefetch_lines; ++i, prefetch += 64)
-      __builtin_prefetch(prefetch, 0, 2);
-    MultiplyStep<Tiles, kTerms, kRowTiles, kColTiles>(tiles, a, job.a_tile, tile_bytes, b);
-  }
+  ReadyRows<kTerms, kRowTiles, kSplits, RowSplitter<Tiles, kTerms, kBlock, S>, S> ready{job,
+                                                                                        splitter};
+  MultiplySteps<kTerms, kRowTiles, kColTiles>(tiles, job.a, job.a_tile, job.b, job.steps, ready);
   if constexpr (kBlock == tile_rows && std::is_same_v<S, float>) {
     // Rows that are neighbours and take no epilogue go where they belong, without a detour.
     const OutputEpilogue<float>& output = job.output;
@@ -268,8 +273,8 @@ HWY_NOINLINE void RunTiles(Tiles& tiles, const SplitJob<S>& job,
   if constexpr (kRowTiles * kColTiles == 4) tiles.template store<3>(sums[3], 64);
   for (int r = 0; r < kRowTiles; ++r)
     for (int c = 0; c < kColTiles; ++c)
-      StoreTile<kBlock>(job, sums[2 * r + c], out_at + r * tile_rows,
-                        std::min(tile_rows, rows - r * tile_rows), c * tile_rows);
+      StoreTile<Tiles, kBlock>(job, sums[2 * r + c], out_at + r * tile_rows,
+                               std::min(tile_rows, rows - r * tile_rows), c * tile_rows);
 }
 
 template <class Tiles, int kTerms, int kBlock, class S>

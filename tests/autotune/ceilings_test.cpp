@@ -11,11 +11,16 @@
 #include "autotune/store/provenance.h"
 #include "conv/error.h"
 #include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/cpu.h"
 #include "tests/cpu_backed_device.h"
 
 namespace convlab {
 namespace {
+
+bool is_hardware(std::string_view unit) {
+  return unit == cpu::amx_unit || unit == cpu::avx512_bf16_unit;
+}
 
 TEST(Ceilings, AreMeasuredForEachIsa) {
   for (const std::string& isa : supported_isas()) {
@@ -25,7 +30,7 @@ TEST(Ceilings, AreMeasuredForEachIsa) {
     for (double v : {c.flops(DType::f32), c.flops(DType::f64), c.l2_bandwidth, c.l3_bandwidth,
                      c.memory_bandwidth})
       EXPECT_GT(v, 1e8) << isa;
-    const bool has_tiles = cpu::matrix_unit(device->info()) == cpu::amx_unit;
+    const bool has_tiles = is_hardware(cpu::bf16_unit(device->info()));
     EXPECT_EQ(c.tile_flops > 0, has_tiles) << isa;
     EXPECT_EQ(c.flops(DType::f32, MathType::bf16x3),
               has_tiles ? c.tile_flops : c.flops(DType::f32));
@@ -42,7 +47,7 @@ TEST(RoundTrip, IsOfTwoThreads) {
 TEST(Roofs, AreMeasuredPerLevelKindAndThreads) {
   const auto device = make_cpu_device({.threads = 2, .isa = ""});
   const std::vector<Roof> roofs = measure_roofs(*device);
-  const std::size_t tiles = cpu::matrix_unit(device->info()) == cpu::amx_unit ? 1 : 0;
+  const std::size_t tiles = is_hardware(cpu::bf16_unit(device->info())) ? 1 : 0;
   EXPECT_EQ(roofs.size(), 2 * (2 + tiles + 4 * 3u));  // for one thread and two
   for (const Roof& roof : roofs) {
     EXPECT_TRUE(roof.measured);

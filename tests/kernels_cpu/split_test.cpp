@@ -1,17 +1,23 @@
 // implicit_gemm by bf16 products of matrix tiles (implicit_gemm/split.h), emulated on every
-// instruction set, and on the hardware where it is.
+// instruction set, and on the hardware where it is. bf16 also by dot products.
 #include "kernels_cpu/implicit_gemm/split.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "conv/error.h"
 #include "kernels_cpu/algos.h"
 #include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/half/bits.h"
+#include "kernels_cpu/half/units.h"
 #include "tests/kernels_cpu/expect_exact.h"
 #include "tests/kernels_cpu/matrix_units.h"
 
@@ -26,6 +32,18 @@ struct Case {
   Epilogue epilogue = {};
   bool accumulate = false;
 };
+
+// The environment's choices of a unit for bf16: emulated, and the hardware that is there.
+struct Units {
+  const char *amx, *dots;
+};
+std::vector<Units> units_of(const std::string& isa) {
+  std::vector<Units> units{{"emulated", "off"}, {"off", "emulated"}};
+  if (isa != "avx512") return units;
+  if (cpu::amx_support().usable) units.push_back({nullptr, "off"});
+  if (cpu::half_units().avx512_bf16) units.push_back({"off", nullptr});
+  return units;
+}
 
 class SplitGemmTest : public testing::TestWithParam<std::string> {
  protected:
@@ -93,13 +111,11 @@ TEST_P(SplitGemmTest, TakesBf16AsItIsStored) {
       {.text = "mb2ic8ih5oc24oh5kh1ph0", .epilogue = {.activation = ActivationKind::hardswish}},
       {.text = "mb5ic16ih9oc16oh9kh1ph0", .accumulate = true},
   };
-  std::vector<const char*> units{"emulated"};
-  if (cpu::amx_support().usable && GetParam() == "avx512") units.push_back(nullptr);
   const auto algo = cpu::make_implicit_gemm();
-  for (const char* const unit : units)
+  for (const Units& units : units_of(GetParam()))
     for (const Case& c : cases)
       for (const Pass pass : all_passes) {
-        const UnitWanted wanted(unit);
+        const UnitWanted wanted(units.amx, units.dots);
         ConvProblem p = blocked_problem(c.text, pass, GetParam());
         p.dtype = DType::bf16;
         if (pass == Pass::forward) p.epilogue = c.epilogue;
@@ -117,19 +133,19 @@ TEST_P(SplitGemmTest, TakesBf16AsItIsStored) {
             const auto verdict = check_candidate(*algo, p, config, reference, *device, *stream,
                                                  exact ? 0.0 : 0x1p-9);
             EXPECT_EQ(verdict.status, Status::ok)
-                << c.text << ' ' << to_string(pass) << " threads " << threads << ' '
-                << config.text() << ": " << verdict.reason;
+                << cpu::bf16_unit(device->info()) << ": " << c.text << ' ' << to_string(pass)
+                << " threads " << threads << ' ' << config.text() << ": " << verdict.reason;
           }
         }
       }
 }
 
 // Each result is one product, whose rounding is the only one.
-TEST_P(SplitGemmTest, RoundsSumsOfBf16Once) {
+void expect_sums_rounded_once(const std::string& isa) {
   const auto algo = cpu::make_implicit_gemm();
-  const auto device = make_cpu_device({.threads = 2, .isa = GetParam()});
+  const auto device = make_cpu_device({.threads = 2, .isa = isa});
   const auto stream = device->make_stream();
-  ConvProblem p = blocked_problem("mb1ic16ih16oc16oh16kh1ph0", Pass::forward, GetParam());
+  ConvProblem p = blocked_problem("mb1ic16ih16oc16oh16kh1ph0", Pass::forward, isa);
   p.dtype = DType::bf16;
   const auto plan = algo->plan(p, algo->configs(p, *device).front(), *device);
   const auto half = [&](std::int64_t bytes) {
@@ -155,6 +171,13 @@ TEST_P(SplitGemmTest, RoundsSumsOfBf16Once) {
                             cpu::widen_bf16(w.as<std::uint16_t>()[17 * c]);
       ASSERT_EQ(out.as<std::uint16_t>()[at], cpu::round_to_nearest_bf16(product)) << product;
     }
+}
+
+TEST_P(SplitGemmTest, RoundsSumsOfBf16Once) {
+  for (const Units& units : units_of(GetParam())) {
+    const UnitWanted wanted(units.amx, units.dots);
+    expect_sums_rounded_once(GetParam());
+  }
 }
 
 double error_of(const char* text, Pass pass, const std::string& isa, MathType math) {
@@ -215,6 +238,42 @@ TEST_P(SplitGemmTest, IsListedOnlyWithAUnitAndNeverUnnamed) {
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, SplitGemmTest, testing::ValuesIn(supported_isas()),
                          [](const auto& info) { return info.param; });
+
+// Dot products multiply tensors in bf16 only, and only where there is no matrix unit.
+TEST_P(SplitGemmTest, ListsDotProductsForBf16Only) {
+  const auto algo = cpu::make_implicit_gemm();
+  const auto listed = [&](const char* amx, const char* dots, DType dtype, Pass pass) {
+    const UnitWanted wanted(amx, dots);
+    const auto device = make_cpu_device({.threads = 1, .isa = GetParam()});
+    ConvProblem p = blocked_problem("mb1ic32ih8oc32oh8kh3ph1", pass, GetParam());
+    p.dtype = dtype;
+    EXPECT_EQ(cpu::dot_unit(device->info()).empty(), std::string_view(amx) != "off");
+    const auto configs = algo->configs(p, *device);
+    return std::any_of(configs.begin(), configs.end(), cpu::is_split);
+  };
+  for (const Pass pass : all_passes) {
+    EXPECT_TRUE(listed("off", "emulated", DType::bf16, pass));
+    EXPECT_FALSE(listed("off", "emulated", DType::f32, pass));
+    EXPECT_TRUE(listed("emulated", "emulated", DType::f32, pass));
+  }
+}
+
+TEST(DotsOnHardware, GiveTheBitsOfTheEmulation) {
+  if (!cpu::half_units().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
+  if (supported_isas().back() != "avx512") GTEST_SKIP() << "this build has no AVX-512";
+  for (const char* text : {"mb2ic48ih9oc80oh9kh3ph1", "mb1ic64ih7oc41oh4kh1sh2ph0"})
+    for (const Pass pass : all_passes) {
+      ConvProblem p = blocked_problem(text, pass, "avx512");
+      p.dtype = DType::bf16;
+      Config config = with_math({}, p.dtype, MathType::bf16);
+      if (pass == Pass::backward_filter) config.set("pixels", 512);
+      const auto result = [&](const char* dots) {
+        const UnitWanted wanted("off", dots);
+        return result_of(*cpu::make_implicit_gemm(), p, config);
+      };
+      EXPECT_EQ(result(nullptr), result("emulated")) << text << ' ' << to_string(pass);
+    }
+}
 
 TEST(SplitOnHardware, GivesTheBitsOfTheEmulation) {
   if (!cpu::amx_support().usable) GTEST_SKIP() << cpu::amx_support().why_not;

@@ -11,6 +11,7 @@
 
 #include "autotune/store/store.h"
 #include "kernels_cpu/amx/amx.h"
+#include "kernels_cpu/avx512_bf16/dot_unit.h"
 #include "kernels_cpu/cpu.h"
 #include "kernels_cpu/device/cpu_limits.h"
 #include "kernels_cuda/cuda.h"
@@ -561,8 +562,9 @@ TEST_F(ProgramTest, DoctorReportsTheMachineAndRemedies) {
 }
 
 TEST_F(ProgramTest, VariablesOfTheCpuAreCheckedAndInProvenance) {
-  const auto provenance = [&](const char* amx) {
-    const Ran ran = run({"list", tiny, "--format", "json"}, {{"CONVLAB_AMX", amx}});
+  const auto provenance = [&](const char* amx, const char* dots = "off") {
+    const Ran ran = run({"list", tiny, "--format", "json"},
+                        {{"CONVLAB_AMX", amx}, {"CONVLAB_AVX512_BF16", dots}});
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
     return json::parse(ran.out)["provenance"];
   };
@@ -570,10 +572,15 @@ TEST_F(ProgramTest, VariablesOfTheCpuAreCheckedAndInProvenance) {
   EXPECT_EQ(off.value("matrix_unit", ""), "off") << off;
   EXPECT_TRUE(contains(off.value("command", ""), "CONVLAB_AMX=off ")) << off;
   EXPECT_EQ(emulated.value("matrix_unit", ""), cpu::emulated_amx_unit) << emulated;
+  EXPECT_EQ(off.value("dot_unit", ""), "off") << off;
+  const json dots = provenance("off", "emulated");
+  EXPECT_EQ(dots.value("dot_unit", ""), cpu::emulated_avx512_bf16_unit) << dots;
 
   for (const auto& [name, expected] :
        {std::pair{"CONVLAB_ISA", "convlab: CONVLAB_ISA=bogus: expected baseline, avx2 or avx512\n"},
-        {"CONVLAB_AMX", "convlab: CONVLAB_AMX=bogus: expected emulated or off\n"}}) {
+        {"CONVLAB_AMX", "convlab: CONVLAB_AMX=bogus: expected emulated or off\n"},
+        {"CONVLAB_AVX512_BF16",
+         "convlab: CONVLAB_AVX512_BF16=bogus: expected emulated or off\n"}}) {
     const Ran ran = run({"list", tiny}, {{name, "bogus"}});
     EXPECT_EQ(ran.exit_code, 2) << ran.out;
     EXPECT_EQ(ran.err, expected);
@@ -635,7 +642,8 @@ TEST_F(ProgramTest, RooflineWithoutATargetIsTheRoofsWhichDoctorShows) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json rows = rows_of(ran.out);
   const auto device = make_cpu_device();
-  const bool tiles = cpu::matrix_unit(device->info()) == cpu::amx_unit;  // on one of the sets only
+  const std::string_view unit = cpu::bf16_unit(device->info());
+  const bool tiles = unit == cpu::amx_unit || unit == cpu::avx512_bf16_unit;  // on one of the sets
   EXPECT_EQ(rows.size(), 14 * supported_isas().size() + (tiles ? 1 : 0));
   for (const json& row : rows) EXPECT_GT(row["G/s"], 0) << row;
   EXPECT_TRUE(contains(doctor_says(), " GFLOP/s on 1 thread; L1 ")) << doctor_says();
