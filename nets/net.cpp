@@ -11,6 +11,7 @@
 #include "conv/optional/profiled_device.h"
 #include "nets/run/assembly.h"
 #include "nets/run/finite.h"
+#include "nets/run/half_values.h"
 #include "nets/run/step_work.h"
 
 namespace convlab::nets {
@@ -74,7 +75,7 @@ class Net::Impl {
     require_training("backward");
     const Value& y = net_.value(net_.output);
     const TensorDesc given = given_as(y.desc, layout);
-    expect_bytes("the output's gradient", from.size(), net_.bytes_of(given));
+    expect_bytes("the output's gradient", from.size(), net_.bytes_outside(given));
     run_backward([&] { write_value(given, from, y.desc, net_.memory.data(y.gradient)); });
   }
 
@@ -136,13 +137,13 @@ class Net::Impl {
     if (!net_.has_loss()) throw InputError(fmt::format("net {}: has no loss", net_.graph.name()));
     require_before(has_targets_, "loss", set_targets_name());
     require_before(has_output_, "loss", "forward");
-    const std::size_t count = net_.losses.bytes() / std::size_t(size_of(net_.plan.dtype));
+    const std::size_t count = net_.losses.bytes() / std::size_t(size_of(net_.value_type()));
     const std::vector<double> losses = [&] {
       std::vector<std::byte> host(net_.losses.bytes());
       device_.copy_to_host(host, net_.losses.data(), *stream_);
       std::vector<double> values(count);
       for (std::size_t i = 0; i < count; ++i)
-        values[i] = net_.plan.dtype == DType::f64
+        values[i] = net_.value_type() == DType::f64
                         ? reinterpret_cast<const double*>(host.data())[i]
                         : double(reinterpret_cast<const float*>(host.data())[i]);
       return values;
@@ -219,7 +220,7 @@ class Net::Impl {
   void set_input(ConstSpan from, Layout layout) {
     const Value& x = net_.value(0);
     const TensorDesc given = given_as(x.desc, layout);
-    expect_bytes("the input", from.size(), net_.bytes_of(given));
+    expect_bytes("the input", from.size(), net_.bytes_outside(given));
     net_.place(x.buffer, nullptr);
     write_value(given, from, x.desc, net_.memory.data(x.buffer));
     has_input_ = true;
@@ -256,12 +257,13 @@ class Net::Impl {
           fmt::format("net {}: without squared error there are no targets", net_.graph.name()));
     const TensorDesc& y = net_.value(net_.output).desc;
     const TensorDesc nchw = plain(y);
-    expect_bytes("the targets", from.size(), net_.bytes_of(nchw));
-    std::byte* const plain =
-        same_memory(nchw, y) ? net_.targets.data() : net_.targets.data() + padded(net_.bytes_of(y));
+    expect_bytes("the targets", from.size(), net_.bytes_outside(nchw));
+    std::byte* const plain = same_memory(nchw, y)
+                                 ? net_.targets.data()
+                                 : net_.targets.data() + padded(net_.bytes_outside(y));
     copy_in(plain, from);
     if (plain != net_.targets.data())
-      ops_.convert_layout(net_.plan.dtype, nchw, plain, y, net_.targets.data(), *stream_);
+      ops_.convert_layout(net_.value_type(), nchw, plain, y, net_.targets.data(), *stream_);
     has_targets_ = true;
   }
 
@@ -317,7 +319,7 @@ class Net::Impl {
   void require_parameter(const std::byte* p, std::size_t bytes) const {
     if (p == nullptr && frozen_) refuse_frozen();
     for (const Parameter& known : net_.parameters.list()) {
-      const std::size_t size = std::size_t(known.count * size_of(net_.plan.dtype));
+      const std::size_t size = std::size_t(known.count * size_of(net_.value_type()));
       for (const std::byte* begin : {known.value, known.gradient, known.state[0], known.state[1]})
         if (begin != nullptr && begin <= p && p <= begin + size &&
             bytes <= std::size_t(begin + size - p))
@@ -339,20 +341,20 @@ class Net::Impl {
     std::byte* const scores = net_.memory.data(y.buffer);
     if (net_.options.loss == Loss::cross_entropy)
       ops_.cross_entropy_forward(net_.plan.dtype, y.desc, scores, net_.targets.as<std::int32_t>(),
-                                 net_.memory.data(y.gradient), net_.losses.data(), *stream_);
+                                 net_.memory.data(net_.probabilities), net_.losses.data(),
+                                 *stream_);
     else
       ops_.squared_error_forward(net_.plan.dtype, y.desc, scores, net_.targets.data(),
                                  net_.losses.data(), *stream_);
   }
 
-  // Gradient of the mean over the batch. The probabilities of cross entropy lie where their
-  // gradient is written.
+  // Gradient of the mean over the batch.
   void loss_backward() {
     const Value& y = net_.value(net_.output);
     const double factor = 1.0 / double(y.desc.n);
     std::byte* const gradient = net_.memory.data(y.gradient);
     if (net_.options.loss == Loss::cross_entropy)
-      ops_.cross_entropy_backward(net_.plan.dtype, y.desc, gradient,
+      ops_.cross_entropy_backward(net_.plan.dtype, y.desc, net_.memory.data(net_.probabilities),
                                   net_.targets.as<std::int32_t>(), factor, gradient, *stream_);
     else
       ops_.squared_error_backward(net_.plan.dtype, y.desc, net_.memory.data(y.buffer),
@@ -410,13 +412,15 @@ class Net::Impl {
   bool place(const Value& v, std::byte* at, Layout layout) {
     constexpr std::uintptr_t alignment = 64;  // as of Device::allocate
     const bool fits = reinterpret_cast<std::uintptr_t>(at) % alignment == 0 &&
-                      same_memory(given_as(v.desc, layout), v.desc);
+                      same_memory(given_as(v.desc, layout), v.desc) &&
+                      !has_16_bits(net_.plan.dtype);
     net_.place(v.buffer, fits ? at : nullptr);
     return fits && at != nullptr;
   }
 
   // Writes the caller's values, in the layout of `given`, to a buffer in that of `desc`.
   void write_value(const TensorDesc& given, ConstSpan from, const TensorDesc& desc, std::byte* to) {
+    if (has_16_bits(net_.plan.dtype)) return write_rounded(given, from, desc, to);
     if (same_memory(given, desc)) return copy_in(to, from);
     Buffer staged;
     if (device_.info().kind != DeviceKind::cpu) {
@@ -425,6 +429,26 @@ class Net::Impl {
     }
     const std::byte* const there = staged.data() != nullptr ? staged.data() : from.data();
     ops_.convert_layout(net_.plan.dtype, given, there, desc, to, *stream_);
+    stream_->synchronize();
+  }
+
+  // On a CPU, where nets of 16 bits are (nets/run/half_values.h).
+  void write_rounded(const TensorDesc& given, ConstSpan from, const TensorDesc& desc,
+                     std::byte* to) {
+    const bool same = same_memory(given, desc);
+    const Buffer rounded = device_.allocate(same ? 0 : net_.bytes_of(given));
+    std::byte* const there = same ? to : rounded.data();
+    round_values(ops_, net_.plan.dtype, from.data(), there, given.elements(), *stream_);
+    if (!same) ops_.convert_layout(net_.plan.dtype, given, there, desc, to, *stream_);
+    stream_->synchronize();
+  }
+  void read_widened(const TensorDesc& desc, const std::byte* from, const TensorDesc& wanted,
+                    std::byte* to) {
+    const bool same = same_memory(desc, wanted);
+    const Buffer converted = device_.allocate(same ? 0 : net_.bytes_of(wanted));
+    if (!same) ops_.convert_layout(net_.plan.dtype, desc, from, wanted, converted.data(), *stream_);
+    widen_values(ops_, net_.plan.dtype, same ? from : converted.data(), to, wanted.elements(),
+                 *stream_);
     stream_->synchronize();
   }
 
@@ -439,7 +463,9 @@ class Net::Impl {
   void read_value(const TensorDesc& desc, BufferId buffer, const char* what, Span to,
                   Layout layout) {
     const TensorDesc wanted = given_as(desc, layout);
-    expect_bytes(what, to.size(), net_.bytes_of(wanted));
+    expect_bytes(what, to.size(), net_.bytes_outside(wanted));
+    if (has_16_bits(net_.plan.dtype))
+      return read_widened(desc, net_.memory.data(buffer), wanted, to.data());
     if (same_memory(desc, wanted))
       return device_.copy_to_host(to, net_.memory.data(buffer), *stream_);
     if (device_.info().kind == DeviceKind::cpu)
@@ -480,6 +506,7 @@ Net::~Net() = default;
 
 const Graph& Net::graph() const { return impl_->net_.graph; }
 const NetPlan& Net::plan() const { return impl_->net_.plan; }
+DType Net::value_type() const { return impl_->net_.value_type(); }
 const std::vector<Step>& Net::steps() const { return impl_->net_.steps; }
 Stream& Net::stream() { return *impl_->stream_; }
 Device& Net::device() { return impl_->device_; }

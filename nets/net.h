@@ -65,11 +65,12 @@ struct NetOptions {
 };
 
 // A trained value, its gradient, or a running statistic. Filters are KCRS, the weights of a fully
-// connected layer K x C, those of a recurrent layer PyTorch's, gates in its order.
+// connected layer K x C, those of a recurrent layer PyTorch's, gates in its order. The elements
+// have Net::value_type().
 struct Parameter {
   std::string name;  // torchvision's key: "layer1.0.conv1.weight", "bn1.running_mean"
   std::vector<std::int64_t> shape;
-  std::int64_t count = 0;         // elements of the net's data type
+  std::int64_t count = 0;         // elements
   std::byte* value = nullptr;     // on the device; null: freed by freeze
   std::byte* gradient = nullptr;  // of the mean loss; null: not trained (running statistics)
   // The optimizer's, of value's length: velocity, or Adam's average of gradients; Adam's average of
@@ -118,6 +119,10 @@ class Net {
 
   const Graph& graph() const;
   const NetPlan& plan() const;
+  // Of parameters, and of all values that come from the caller or go there: f64 in a net of f64,
+  // else f32. A net of bf16 stores activations and their gradients in 16 bits, computes layers in
+  // f32, and rounds an input and widens an output itself.
+  DType value_type() const;
   const std::vector<Step>& steps() const;
   Stream& stream();
   Device& device();
@@ -150,7 +155,7 @@ class Net {
   // a frozen net's weights are to change or to be read.
   void freeze();
 
-  // From the host or the device: f32 or f64 as the net's type, NCHW or NHWC of the input's shape;
+  // From the host or the device: of value_type(), NCHW or NHWC of the input's shape;
   // targets have the output's shape, in NCHW. One label per image, from the host: a class, or
   // no_label. These wait for the stream, so the caller may change its data once they return. Values
   // stay until set again.
@@ -162,8 +167,7 @@ class Net {
   void forward();
   void backward();  // of the mean loss; training mode only
   // Back-propagates the caller's own gradient of the output, whatever NetOptions::loss is: NCHW or
-  // NHWC, in the net's type, on the host or the device. For a mean over the batch the caller
-  // divides.
+  // NHWC, of value_type(), on the host or the device. For a mean over the batch the caller divides.
   void backward(ConstSpan output_gradient, Layout = Layout::nchw);
   void update(const UpdateRule&);  // counts Adam's step
   double loss();                   // mean over the batch, of the last forward
@@ -173,16 +177,16 @@ class Net {
   NetCounters counters() const;
   void set_counters(const NetCounters&);
 
-  // Copies to the host, NCHW or NHWC, of the net's data type.
+  // Copies to the host, NCHW or NHWC, of value_type().
   void read_output(Span,
                    Layout = Layout::nchw);  // the last node's value: scores, before the softmax
   void read_input_gradient(Span, Layout = Layout::nchw);  // with input_gradient
 
   // Without those copies: forward reads the input, or writes the output, in the caller's memory on
   // the device. It must stay and not change until backward has ended, of the output only if
-  // backward_reads_output(). False where the plan has another layout, or the memory is not aligned
-  // to 64 bytes, and for null: then forward uses the net's own memory, which set_input writes and
-  // read_output reads.
+  // backward_reads_output(). False where the plan has another layout or 16 bits, or the memory is
+  // not aligned to 64 bytes, and for null: then forward uses the net's own memory, which set_input
+  // writes and read_output reads.
   bool place_input(const std::byte*, Layout);
   bool place_output(std::byte*, Layout);
   bool backward_reads_output() const;

@@ -141,11 +141,11 @@ void add_net(CLI::App& app, CommonOptions& o, const std::string& batch_descripti
   add_parsed(
       app, "--dtype",
       [&o](const std::string& text) {
-        if (text != "f32" && text != "f64")
-          throw InputError(fmt::format("'{}': nets run in f32 or f64", text));
+        if (text != "f32" && text != "f64" && text != "bf16")
+          throw InputError(fmt::format("'{}': nets run in f32, f64 or bf16", text));
         o.dtype = parse_dtype(text);
       },
-      "f32 or f64; default: f32", "TYPE");
+      "f32, f64, or bf16, which stores activations in bf16; default: f32", "TYPE");
 }
 
 void add_device(CLI::App& app, CommonOptions& o) {

@@ -106,7 +106,7 @@ std::vector<Prediction> classify(Net& net, DataLoader& loader,
                                  const std::vector<std::string>& names, Device& device,
                                  const std::atomic<bool>& stop) {
   const Shape& y = net.graph().nodes().back().shape;
-  const DType dtype = net.plan().dtype;
+  const DType dtype = net.value_type();
   const Buffer output = device.allocate_pinned(std::size_t(y.n * y.c * size_of(dtype)));
   std::vector<Prediction> predictions;
   Progress progress;
@@ -221,7 +221,7 @@ int run(const Options& given) {
 
   const std::atomic<bool>& stop = stop_on_interrupt();
   DataLoader loader(images, transform,
-                    {.batch = planned.plan.batch, .dtype = planned.plan.dtype, .bad_images = 0},
+                    {.batch = planned.plan.batch, .dtype = net.value_type(), .bad_images = 0},
                     *device);
   if (!planned.advice.empty()) say(planned.advice);
   if (is_own && (o.pixels.mean.empty() || o.pixels.deviation.empty()))

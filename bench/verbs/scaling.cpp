@@ -18,6 +18,7 @@
 #include "bench/reports/nets/worker_times.h"
 #include "bench/verbs/verbs.h"
 #include "conv/error.h"
+#include "conv/types/arithmetic_type.h"
 #include "nets/data/loader.h"
 #include "nets/distributed/measure.h"
 
@@ -65,7 +66,7 @@ double loading_s(const Options& o, const Dataset& images, const Graph& graph, DT
                      .drop_last = true,
                      .seed = o.net.common.seed,
                      .threads = int(o.data_threads.value_or(1)),
-                     .dtype = dtype},
+                     .dtype = arithmetic_type(dtype)},
                     device);
   // The first batches, made ahead of their use, would be counted as made in no time.
   constexpr std::int64_t before = 3;

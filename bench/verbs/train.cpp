@@ -399,7 +399,6 @@ int train(Options o, Ranks& ranks) {
   ranks.agree();
   if (ranks.communicator()) plans = plans_of_rank_0(ranks, std::move(plans), *data.train, *device);
   const Graph& graph = plans->graph;
-  const DType dtype = plans->training.dtype;
   const Settings s = settings_of(o, checkpoint, batch_of(graph) * ranks.size());
   const Transform augmented = make_transform(*data.train, graph, Split::train, o, before),
                   plain = make_transform(*data.test, graph, Split::test, o, before);
@@ -416,10 +415,10 @@ int train(Options o, Ranks& ranks) {
   Net test_net(graph, plans->testing, algos, *device, {.loss = Loss::none});
   net.initialise(s.seed);
   if (weights) load_weights(net, *weights);
-  DataLoader loader =
-      make_loader(*data.train, augmented, graph, Split::train, o, s, dtype, *device, ranks);
+  DataLoader loader = make_loader(*data.train, augmented, graph, Split::train, o, s,
+                                  net.value_type(), *device, ranks);
   DataLoader test_loader =
-      make_loader(*data.test, plain, graph, Split::test, o, s, dtype, *device, ranks);
+      make_loader(*data.test, plain, graph, Split::test, o, s, net.value_type(), *device, ranks);
 
   TrainLog log(o.log, checkpoint.has_value());
   Output result{std::string()};

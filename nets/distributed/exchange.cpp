@@ -57,7 +57,7 @@ class GradientExchange::Impl {
     if (options.bucket_bytes < 0)
       throw InputError(
           fmt::format("a bucket of {} bytes: expected 0 or more", options.bucket_bytes));
-    how_ = {net.plan().dtype, options.strategy == Strategy::server ? Route::server : Route::ring,
+    how_ = {net.value_type(), options.strategy == Strategy::server ? Route::server : Route::ring,
             options.bf16};
     validate(how_);
     on_host_ = net.device().info().kind == DeviceKind::cpu;
@@ -143,7 +143,7 @@ class GradientExchange::Impl {
 
   void make_buckets() {
     const std::vector<Parameter>& parameters = net_.parameters();
-    const std::size_t size = std::size_t(size_of(net_.plan().dtype));
+    const std::size_t size = std::size_t(size_of(net_.value_type()));
     const Span all = net_.gradients();
     if (is_staged()) staging_ = net_.device().allocate_pinned(all.size());
     values_ = is_staged() ? staging_.span() : all;
@@ -166,7 +166,7 @@ class GradientExchange::Impl {
   // Between a card's gradients and their place on the host.
   void copy(const BucketExchange& bucket, bool to_host) {
     const std::byte* const all = net_.gradients().data();
-    const std::size_t size = std::size_t(size_of(net_.plan().dtype));
+    const std::size_t size = std::size_t(size_of(net_.value_type()));
     for (std::size_t p = bucket.first; p < bucket.end; ++p) {
       const Parameter& parameter = net_.parameters()[p];
       if (parameter.gradient == nullptr) continue;

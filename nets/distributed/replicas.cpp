@@ -16,7 +16,7 @@ std::uint64_t hash(ConstSpan bytes, std::uint64_t h) {
 // Calls visit(memory on the device, its copy on the host) for a value and its optimizer state.
 template <class Visit>
 void visit_memory(Net& net, const Parameter& p, const Visit& visit) {
-  std::vector<std::byte> host(std::size_t(p.count * size_of(net.plan().dtype)));
+  std::vector<std::byte> host(std::size_t(p.count * size_of(net.value_type())));
   for (std::byte* const at : {p.value, p.state[0], p.state[1]}) {
     if (at == nullptr) continue;
     net.read(at, host);

@@ -19,6 +19,7 @@
 #include "nets/plan/conv_choice.h"
 #include "nets/plan/recurrent_choice.h"
 #include "nets/plan/separable_choice.h"
+#include "nets/run/half_values.h"
 #include "nets/run/step_work.h"
 
 namespace convlab::nets {
@@ -697,7 +698,7 @@ class Planner {
 
 Chosen choose_plan(const Graph& graph, const ChooseOptions& options, const NetAlgos& algos,
                    Device& device, const Store* store) {
-  validate(options.dtype, fmt::format("net {}", graph.name()));
+  require_type(graph, options.dtype, device);
   validate_limits(options.max_error, options.workspace_max);
   (void)graph.batch();  // throws if it has no layers
   for (const Layout layout : {options.input_layout, options.output_layout.value_or(Layout::nchw)})

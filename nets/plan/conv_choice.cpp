@@ -11,6 +11,8 @@
 #include "conv/types/math_type.h"
 #include "nets/plan/stored_times.h"
 #include "nets/run/arena.h"
+#include "nets/run/batched_conv.h"
+#include "nets/run/half_values.h"
 
 namespace convlab::nets {
 namespace {
@@ -32,6 +34,7 @@ ConvProblem part_of(ConvProblem problem, std::int64_t images) {
 // The parts, largest first, that split a batch evenly into halves, quarters, ... where possible.
 std::vector<ConvProblem> parts_of(const ConvProblem& problem, DeviceKind kind) {
   std::vector<ConvProblem> parts;
+  if (!may_be_in_parts(problem)) return parts;
   for (std::int64_t most = problem.n / 2; most >= 1; most /= 2) {
     std::int64_t images = most;
     while (problem.n % images != 0) --images;
@@ -180,7 +183,9 @@ void ConvChoices::find_bytes(const ConvProblem& asked, Option& option) {
   option.workspace = option.packed = 0;
   const auto add = [&] {
     const auto plan = option.algo->plan(problem, option.candidate.config, device_);
-    option.workspace = std::max(*option.workspace, std::int64_t(plan->workspace_bytes()));
+    option.workspace = std::max(
+        *option.workspace,
+        std::int64_t(rounded_weights_bytes(problem, options_.mode) + plan->workspace_bytes()));
     option.packed = std::max(*option.packed, std::int64_t(plan->packed_filter_bytes()));
   };
   try {

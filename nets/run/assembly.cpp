@@ -7,6 +7,7 @@
 
 #include "conv/error.h"
 #include "conv/text/bytes.h"
+#include "nets/run/half_values.h"
 #include "nets/run/step_work.h"
 #include "nets/separable.h"
 
@@ -22,8 +23,6 @@ void check_plan(const Graph& graph, const NetPlan& plan, const std::vector<Step>
   if (plan.net != graph.name()) fail(fmt::format("it is for {}", plan.net));
   const std::int64_t batch = graph.batch();
   if (plan.batch != batch) fail(fmt::format("it is for batch {}, not {}", plan.batch, batch));
-  if (plan.dtype != DType::f32 && plan.dtype != DType::f64)
-    fail(fmt::format("nets run in f32 and f64, it is for {}", to_string(plan.dtype)));
   if (plan.steps.size() != steps.size())
     fail(fmt::format("{} has {} steps, the plan {}", to_string(plan.mode), steps.size(),
                      plan.steps.size()));
@@ -55,8 +54,9 @@ Assembly::Assembly(Graph graph_of_net, const NetPlan& plan_of_net, const NetAlgo
       algos(algos_of_net),
       device(device_of_net),
       steps(steps_of(graph, plan)),
-      parameters(plan.dtype) {
+      parameters(arithmetic_type(plan.dtype)) {
   check_plan(graph, plan, steps);
+  require_type(graph, plan.dtype, device);
   find_values();
   make_ops();
   place_forward();
@@ -228,6 +228,12 @@ void Assembly::place_backward() {
   Value& last = value(output);
   last.gradient = memory.add(bytes_of(last.desc), Kind::gradient);
   memory.use(last.gradient, steps.size());
+  probabilities = last.gradient;
+  if (has_loss() && has_16_bits(plan.dtype)) {
+    probabilities = memory.add(bytes_outside(last.desc), Kind::gradient);
+    memory.use(probabilities, steps.size());
+    memory.use(probabilities, backward_moment(steps.size() - 1));
+  }
   for (std::size_t i = steps.size(); i-- > 0;) {
     const Value& y = value(steps[i].output);
     if (!runs[i].op || !y.wants_gradient) continue;
@@ -288,13 +294,14 @@ void Assembly::add_sizes() {
     if (run.op) sizes.constants += padded(run.op->needs().constants);
   if (!has_loss()) return;
   const TensorDesc& y = value(output).desc;
-  sizes.losses = std::size_t(y.n * size_of(plan.dtype));
+  sizes.losses = std::size_t(y.n * size_of(value_type()));
   if (options.loss == Loss::cross_entropy) {
     validate_classes(y, "cross entropy");
     sizes.targets = std::size_t(y.n) * sizeof(std::int32_t);
   } else {  // in the output's layout; in their own if it differs
     const TensorDesc nchw{y.n, y.c, y.h, y.w, Layout::nchw};
-    sizes.targets = same_memory(nchw, y) ? bytes_of(y) : padded(bytes_of(y)) + bytes_of(nchw);
+    sizes.targets =
+        same_memory(nchw, y) ? bytes_outside(y) : padded(bytes_outside(y)) + bytes_outside(nchw);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conv/device.h"
+#include "conv/types/arithmetic_type.h"
 #include "nets/algos.h"
 #include "nets/net.h"
 #include "nets/parameters.h"
@@ -69,8 +70,13 @@ class Assembly {
   bool has_loss() const { return training() && options.loss != Loss::none; }
   std::size_t backward_moment(std::size_t step) const { return 2 * steps.size() - step; }
   std::size_t last_moment() const { return training() ? 2 * steps.size() : steps.size(); }
+  DType value_type() const { return arithmetic_type(plan.dtype); }
+  // Of a value as the net stores it, and as the caller has it.
   std::size_t bytes_of(const TensorDesc& d) const {
     return std::size_t(d.elements() * size_of(plan.dtype));
+  }
+  std::size_t bytes_outside(const TensorDesc& d) const {
+    return std::size_t(d.elements() * size_of(value_type()));
   }
   Value& value(NodeId id) { return values[id]; }
   const Value& value(NodeId id) const { return values[id]; }
@@ -87,6 +93,8 @@ class Assembly {
   const std::vector<Step> steps;
   std::vector<Value> values;  // by node
   NodeId output = 0;
+  // Of cross entropy. They lie where their gradient is written, unless that has 16 bits.
+  BufferId probabilities = 0;
   Parameters parameters;
   std::vector<std::size_t> first_parameter;  // by step, and the end
   std::vector<StepRun> runs;                 // by step

@@ -6,6 +6,7 @@
 
 #include "conv/error.h"
 #include "conv/listed_config.h"
+#include "conv/types/arithmetic_type.h"
 #include "nets/run/arena.h"
 
 namespace convlab::nets {
@@ -44,6 +45,10 @@ T* at_image(T* data, std::int64_t bytes, std::int64_t images, std::int64_t image
 
 }  // namespace
 
+bool may_be_in_parts(const ConvProblem& p) {
+  return p.pass != Pass::backward_filter || !has_16_bits(p.dtype);
+}
+
 std::optional<Refusal> BatchedConv::refuse(const ConvAlgo& algo, const ConvProblem& whole,
                                            const PassPlan& plan, Device& device) {
   const std::vector<ConvProblem> parts = parts_of(whole, plan);
@@ -52,6 +57,12 @@ std::optional<Refusal> BatchedConv::refuse(const ConvAlgo& algo, const ConvProbl
     return Refusal{
         Field::image, fmt::format("parts whose bytes are multiples of {}", operand_alignment),
         fmt::format("{} and {} bytes in {} images", part.x_bytes(), part.y_bytes(), part.n)};
+  if (parts.size() > 1 && !may_be_in_parts(whole))
+    return Refusal{Field::image,
+                   fmt::format("the whole batch at once in {}: a sum of parts would be rounded "
+                               "after each",
+                               to_string(whole.dtype)),
+                   fmt::format("parts of {}", parts.front().n)};
   for (const ConvProblem& part : parts)
     if (auto refusal = algo.refuse(part, device)) return refusal;
   return std::nullopt;

@@ -10,6 +10,9 @@
 
 namespace convlab::nets {
 
+// Not a sum over images of 16 bits, which would be rounded after each part.
+bool may_be_in_parts(const ConvProblem&);
+
 class BatchedConv {
  public:
   // Why the algorithm does not take the problem in parts of plan.images.

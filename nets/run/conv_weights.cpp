@@ -31,7 +31,7 @@ std::vector<std::size_t> ConvWeights::indices_of_rest() const {
 }
 
 void ConvWeights::fold(std::byte* filter, std::byte* biases, Stream& stream) const {
-  if (context_.dtype == DType::f64)
+  if (arithmetic_type(context_.dtype) == DType::f64)
     fold_as<double>(filter, biases, stream);
   else
     fold_as<float>(filter, biases, stream);

@@ -23,7 +23,8 @@ class ConvWeights {
   // Without the filter.
   std::vector<std::size_t> indices_of_rest() const;
 
-  // Writes the folded filter (KCRS) and the folded biases to the device, and waits.
+  // Writes the folded filter (KCRS) and the folded biases to the device, in the type of parameters,
+  // and waits.
   void fold(std::byte* filter, std::byte* biases, Stream&) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "conv/device.h"
+#include "conv/types/arithmetic_type.h"
 #include "nets/algos.h"
 #include "nets/net.h"
 #include "nets/parameters.h"
@@ -88,6 +89,9 @@ class Op {
 
  protected:
   const LayerOps& ops() const { return context_.ops(); }
+  // Of parameters, of arrays over channels, and of the layer's arithmetic.
+  DType value_type() const { return arithmetic_type(context_.dtype); }
+  bool is_half() const { return has_16_bits(context_.dtype); }
   const Parameter& parameter(std::size_t i) const { return context_.parameters[i]; }
   bool training() const { return context_.mode == Mode::training; }
   // Whether any input's gradient is needed.

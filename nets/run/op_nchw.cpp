@@ -17,7 +17,7 @@ class GroupNormOp : public Op {
     const std::string& name = context_.graph.nodes()[context_.step.node].name;
     scale_ = context_.parameters.add(name + ".weight", {y.c}, {Initial::Kind::one});
     shift_ = context_.parameters.add(name + ".bias", {y.c}, {});
-    array_bytes_ = padded(std::size_t(std::max(groups_.x.c, y.c) * size_of(context_.dtype)));
+    array_bytes_ = padded(std::size_t(std::max(groups_.x.c, y.c) * size_of(value_type())));
     needs_.forward_workspace = std::max(ops().workspace_bytes(context_.dtype, groups_.x),
                                         ops().workspace_bytes(context_.dtype, y));
     needs_.forward_scratch = arrays * array_bytes_;
@@ -67,7 +67,7 @@ class GroupNormOp : public Op {
     const Arrays a{array(0), array(1), array(2), array(3), array(4), array(5)};
     ops().zero({scratch, arrays * array_bytes_}, stream);
     const LayerActivation one{LayerActivation::Kind::clip, 1, 1};
-    ops().activation_forward(context_.dtype, one, {1, std::max(groups_.x.c, context_.y.c), 1, 1},
+    ops().activation_forward(value_type(), one, {1, std::max(groups_.x.c, context_.y.c), 1, 1},
                              a.zeros, a.ones, stream);
     return a;
   }

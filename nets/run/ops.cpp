@@ -6,12 +6,14 @@
 #include "conv/error.h"
 #include "conv/math/relu.h"
 #include "nets/run/arena.h"
+#include "nets/run/half_values.h"
 #include "nets/run/op.h"
 
 namespace convlab::nets {
 namespace {
 
-// Fully connected: y = x w^T + b over rows of C*H*W values.
+// Fully connected: y = x w^T + b over rows of C*H*W values. Those of 16 bits are widened, since the
+// weights are f32, and each result is rounded once.
 class LinearOp : public Op {
  public:
   explicit LinearOp(OpContext context) : Op(std::move(context)) {
@@ -25,28 +27,54 @@ class LinearOp : public Op {
         ops().workspace_bytes(context_.dtype, context_.y);
     needs_.backward_filter = needs_.backward_reads_x = training();
     needs_.backward_data = wants_dx();
+    if (!is_half()) return;
+    wide_y_at_ = wide_bytes(rows_ * inputs_);
+    needs_.forward_scratch = wide_y_at_ + wide_bytes(rows_ * outputs_);
+    if (training()) needs_.backward_scratch = needs_.forward_scratch;
+    if (needs_.gradient[0] == Gradient::add) needs_.gradient[0] = Gradient::write;
   }
 
   void forward(std::uint64_t, Stream& stream) override {
-    ops().gemm(context_.dtype, {.m = rows_, .n = outputs_, .k = inputs_, .transpose_b = true},
-               at_.x[0], parameter(weight_).value, at_.y, stream);
-    ops().bias_forward(context_.dtype, context_.y, at_.y, parameter(bias_).value, at_.y,
+    const std::byte* const x = widened(at_.x[0], rows_ * inputs_, at_.forward_scratch, stream);
+    std::byte* const y = is_half() ? at_.forward_scratch + wide_y_at_ : at_.y;
+    ops().gemm(value_type(), {.m = rows_, .n = outputs_, .k = inputs_, .transpose_b = true}, x,
+               parameter(weight_).value, y, stream);
+    ops().bias_forward(value_type(), context_.y, y, parameter(bias_).value, y,
                        at_.forward_workspace, stream);
+    if (is_half()) round_values(ops(), context_.dtype, y, at_.y, rows_ * outputs_, stream);
   }
   void backward_filter(Stream& stream) override {
     ops().bias_backward(context_.dtype, context_.y, at_.dy, parameter(bias_).gradient,
                         at_.backward_workspace, stream);
-    ops().gemm(context_.dtype, {.m = outputs_, .n = inputs_, .k = rows_, .transpose_a = true},
-               at_.dy, at_.x[0], parameter(weight_).gradient, stream);
+    const std::byte* const x = widened(at_.x[0], rows_ * inputs_, at_.backward_scratch, stream);
+    ops().gemm(value_type(), {.m = outputs_, .n = inputs_, .k = rows_, .transpose_a = true},
+               wide_dy(stream), x, parameter(weight_).gradient, stream);
   }
   void backward_data(std::uint64_t, Stream& stream) override {
-    const bool add = context_.gradient[0] == Gradient::add;
-    ops().gemm(context_.dtype, {.m = rows_, .n = inputs_, .k = outputs_, .accumulate = add}, at_.dy,
-               parameter(weight_).value, at_.dx[0], stream);
+    const bool add = needs_.gradient[0] == Gradient::add;
+    std::byte* const dx = is_half() ? at_.backward_scratch : at_.dx[0];
+    ops().gemm(value_type(), {.m = rows_, .n = inputs_, .k = outputs_, .accumulate = add},
+               wide_dy(stream), parameter(weight_).value, dx, stream);
+    if (is_half()) round_values(ops(), context_.dtype, dx, at_.dx[0], rows_ * inputs_, stream);
   }
 
  private:
+  static std::size_t wide_bytes(std::int64_t count) {
+    return padded(std::size_t(count) * sizeof(float));
+  }
+  // These values, or a copy of those of 16 bits.
+  const std::byte* widened(const std::byte* from, std::int64_t count, std::byte* to,
+                           Stream& stream) const {
+    if (!is_half()) return from;
+    widen_values(ops(), context_.dtype, from, to, count, stream);
+    return to;
+  }
+  const std::byte* wide_dy(Stream& stream) const {
+    return widened(at_.dy, rows_ * outputs_, at_.backward_scratch + wide_y_at_, stream);
+  }
+
   std::int64_t rows_ = 1, inputs_ = 1, outputs_ = 1;
+  std::size_t wide_y_at_ = 0;  // offset in the scratch; x, or dx, is at its start
   std::size_t weight_ = 0, bias_ = 0;
 };
 
@@ -117,7 +145,7 @@ class BatchNormOp : public Op {
       shared_.resize(std::size_t(2 * channels + 1));
       needs_.forward_scratch = needs_.backward_scratch = pairs().size_bytes();
     }
-    deviation_at_ = padded(std::size_t(channels * size_of(context_.dtype)));
+    deviation_at_ = padded(std::size_t(channels * size_of(value_type())));
     needs_.saved = 2 * deviation_at_;
     needs_.backward_data = needs_.backward_reads_x = true;
     needs_.backward_reads_y = step.residual && step.activation;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "conv/types/arithmetic_type.h"
+
 namespace convlab::nets {
 namespace {
 
@@ -24,7 +26,7 @@ class Work {
     const Node& node = graph.nodes()[step.node];
     x_ = step.inputs.empty() ? 0 : bytes(graph.nodes()[step.inputs[0]].shape, x);
     y_ = bytes(node.shape, y);
-    filter_ = double(graph.parameters(node)) * size_;
+    filter_ = double(graph.parameters(node)) * double(size_of(arithmetic_type(dtype)));
   }
 
   WorkEstimate result() {

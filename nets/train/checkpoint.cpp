@@ -81,8 +81,8 @@ ElementType element_type(DType dtype) {
 }
 
 Array read_array(Net& net, const Parameter& p, const std::byte* from) {
-  Array array{element_type(net.plan().dtype), p.shape,
-              std::vector<std::byte>(std::size_t(p.count * size_of(net.plan().dtype)))};
+  Array array{element_type(net.value_type()), p.shape,
+              std::vector<std::byte>(std::size_t(p.count * size_of(net.value_type())))};
   net.read(from, array.bytes);
   return array;
 }
@@ -104,7 +104,7 @@ void write_checkpoint(const std::string& file, Net& net, const TrainingState& st
   ArrayFile content;
   for (const Parameter& p : net.parameters()) {
     Array& value = content.arrays[p.name] = read_array(net, p, p.value);
-    if (!all_finite(value.bytes, net.plan().dtype))
+    if (!all_finite(value.bytes, net.value_type()))
       throw Diverged(fmt::format("{} is not finite after step {} of epoch {}", p.name, state.step,
                                  state.epoch + 1));
     for (std::size_t s = 0; s < p.state.size(); ++s)
@@ -175,7 +175,7 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
   const auto add = [&](const std::string& name, const Parameter& p, std::byte* to) {
     const auto found = arrays.find(name);
     if (found == arrays.end()) fail(fmt::format("{} is missing", name));
-    if (found->second.shape != p.shape || found->second.type != element_type(net.plan().dtype))
+    if (found->second.shape != p.shape || found->second.type != element_type(net.value_type()))
       fail(fmt::format("{} has another shape", name));
     targets[name] = to;
   };
@@ -188,7 +188,7 @@ void restore(const Checkpoint& checkpoint, const UpdateRule& rule, Net& net) {
     fail(fmt::format("it has {} arrays, this one {}", arrays.size(), targets.size()));
   for (const auto& [name, to] : targets) {
     const Array array = checkpoint.arrays->read(name);
-    if (!all_finite(array.bytes, net.plan().dtype))
+    if (!all_finite(array.bytes, net.value_type()))
       throw InputError(fmt::format("{}: {} is infinite or NaN in parts", checkpoint.file, name));
     net.write(to, array.bytes);
   }

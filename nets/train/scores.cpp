@@ -65,14 +65,14 @@ Scores score(ConstSpan output, DType dtype, std::span<const std::int32_t> labels
 
 std::optional<Scores> evaluate(Net& net, DataLoader& loader, const std::function<bool()>& go_on) {
   const Shape& out = net.graph().nodes().back().shape;
-  std::vector<std::byte> output(std::size_t(out.elements() * size_of(net.plan().dtype)));
+  std::vector<std::byte> output(std::size_t(out.elements() * size_of(net.value_type())));
   Scores sum;
   loader.start(0);
   while (const Batch* batch = loader.next()) {
     net.set_input(batch->input);
     net.forward();
     net.read_output(output);
-    sum += score(output, net.plan().dtype, batch->labels);
+    sum += score(output, net.value_type(), batch->labels);
     if (go_on && !go_on()) return std::nullopt;
   }
   return sum;
@@ -85,12 +85,12 @@ void copy_parameters(Net& from, Net& to) {
     return a.name == b.name && a.shape == b.shape;
   };
   if (!std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), same) ||
-      from.plan().dtype != to.plan().dtype)
+      from.value_type() != to.value_type())
     throw InputError(fmt::format("net {} cannot take the parameters of net {}", to.graph().name(),
                                  from.graph().name()));
   std::vector<std::byte> host;
   for (std::size_t i = 0; i < ours.size(); ++i) {
-    host.resize(std::size_t(ours[i].count * size_of(from.plan().dtype)));
+    host.resize(std::size_t(ours[i].count * size_of(from.value_type())));
     from.read(ours[i].value, host);
     to.write(theirs[i].value, host);
   }

@@ -28,9 +28,9 @@ std::vector<std::string> broken_parameters(Net& net, const Step& step) {
   for (const Parameter& p : net.parameters())
     for (const std::string& layer : layers) {
       if (p.name.substr(0, p.name.rfind('.')) != layer) continue;
-      host.resize(std::size_t(p.count * size_of(net.plan().dtype)));
+      host.resize(std::size_t(p.count * size_of(net.value_type())));
       net.read(p.value, host);
-      if (!all_finite(host, net.plan().dtype)) broken.push_back(p.name);
+      if (!all_finite(host, net.value_type())) broken.push_back(p.name);
     }
   return broken;
 }
@@ -52,7 +52,7 @@ Trainer::Trainer(Net& net, DataLoader& loader, TrainOptions options)
   validate(options_.rule);
   if (rate_of(options_.rule) == 0) throw InputError("a learning rate of 0: expected more than 0");
   const Shape& out = net.graph().nodes().back().shape;
-  output_.resize(std::size_t(out.elements() * size_of(net.plan().dtype)));
+  output_.resize(std::size_t(out.elements() * size_of(net.value_type())));
   state_.net = net.graph().name();
   state_.batch = net.plan().batch * ranks();
   state_.dtype = net.plan().dtype;
@@ -161,7 +161,7 @@ void Trainer::take_step(const Batch& batch) {
   net_.backward();
   Share mine{net_.loss(), now_s() - step_begin_s_, {}, go_on_here_};
   net_.read_output(output_);
-  mine.scores = score(output_, net_.plan().dtype, batch.labels);
+  mine.scores = score(output_, net_.value_type(), batch.labels);
   const Scores scores = add_shares(mine);
   net_.update(with_rate(options_.rule, rate_));
   state_.scores += scores;

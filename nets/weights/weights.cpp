@@ -20,7 +20,7 @@ using Strings = std::vector<std::string>;
 constexpr std::string_view batches_tracked = ".num_batches_tracked";
 
 ElementType type_of(const Net& net) {
-  return net.plan().dtype == DType::f64 ? ElementType::f64 : ElementType::f32;
+  return net.value_type() == DType::f64 ? ElementType::f64 : ElementType::f32;
 }
 
 bool is_floating(ElementType type) {
@@ -117,7 +117,7 @@ void copy_weights(Net& net, const ArrayFile& header, const std::string& name,
   };
   Strings broken;
   for_each_fitting([&](const Parameter& p, const Array& array) {
-    if (!all_finite(array.bytes, net.plan().dtype)) broken.push_back(p.name);
+    if (!all_finite(array.bytes, net.value_type())) broken.push_back(p.name);
   });
   if (!broken.empty())
     throw InputError(fmt::format(

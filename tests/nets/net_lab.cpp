@@ -414,7 +414,7 @@ const Parameter& NetLab::parameter(const std::string& name) const {
 }
 
 std::vector<std::byte> NetLab::to_bytes(const Values& values) const {
-  if (net_.plan().dtype == DType::f64) {
+  if (net_.value_type() == DType::f64) {
     const auto bytes = std::as_bytes(std::span(values));
     return {bytes.begin(), bytes.end()};
   }
@@ -428,11 +428,11 @@ Values NetLab::from_bytes(const std::vector<std::byte>& bytes) const {
     const T* const data = reinterpret_cast<const T*>(bytes.data());
     return Values(data, data + bytes.size() / sizeof(T));
   };
-  return net_.plan().dtype == DType::f64 ? values(double()) : values(float());
+  return net_.value_type() == DType::f64 ? values(double()) : values(float());
 }
 
 Values NetLab::read(const std::byte* from, std::int64_t count) {
-  std::vector<std::byte> bytes(std::size_t(count * size_of(net_.plan().dtype)));
+  std::vector<std::byte> bytes(std::size_t(count * size_of(net_.value_type())));
   net_.read(from, bytes);
   return from_bytes(bytes);
 }
@@ -465,13 +465,13 @@ void NetLab::backward(const Values& output_gradient) { net_.backward(to_bytes(ou
 
 Values NetLab::output() {
   const Shape& y = net_.graph().nodes().back().shape;
-  std::vector<std::byte> bytes(std::size_t(y.elements() * size_of(net_.plan().dtype)));
+  std::vector<std::byte> bytes(std::size_t(y.elements() * size_of(net_.value_type())));
   net_.read_output(bytes);
   return from_bytes(bytes);
 }
 
 Values NetLab::input_gradient() {
-  std::vector<std::byte> bytes(input_.size() * std::size_t(size_of(net_.plan().dtype)));
+  std::vector<std::byte> bytes(input_.size() * std::size_t(size_of(net_.value_type())));
   net_.read_input_gradient(bytes);
   return from_bytes(bytes);
 }

@@ -61,7 +61,7 @@ TEST(NetPlans, ThatDoNotFitAreRefusedInOneLine) {
   };
   expect([](NetPlan& p) { p.net = "vgg16"; }, "it is for vgg16");
   expect([](NetPlan& p) { p.batch = 16; }, "it is for batch 16, not 4");
-  expect([](NetPlan& p) { p.dtype = DType::bf16; }, "nets run in f32 and f64");
+  expect([](NetPlan& p) { p.dtype = DType::f16; }, "nets run in f32, f64 or bf16, not f16");
   for (const std::int64_t images : {std::int64_t(-1), std::int64_t(5), std::int64_t(1) << 62})
     expect([images](NetPlan& p) { p.steps[1].passes[0]->images = images; },
            "images at a time: expected 0 to 4");

@@ -14,6 +14,7 @@
 #include "bench/reports/nets/cpu_counters.h"
 #include "bench/reports/report.h"
 #include "conv/error.h"
+#include "conv/types/arithmetic_type.h"
 
 namespace convlab {
 
@@ -41,7 +42,7 @@ void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 class Batch {
  public:
   Batch(const Graph& graph, DType dtype, Loss loss, std::uint64_t seed, Device& device)
-      : dtype_(dtype), loss_(loss), random_(seed) {
+      : dtype_(arithmetic_type(dtype)), loss_(loss), random_(seed) {
     const Shape in = graph.nodes().front().shape, out = graph.nodes().back().shape;
     images_ = device.allocate_pinned(bytes(in));
     if (loss == Loss::cross_entropy) {

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "conv/transposed.h"
+#include "conv/types/arithmetic_type.h"
 #include "nets/separable.h"
 
 namespace convlab {
@@ -99,8 +100,9 @@ class Describer {
       if (wants_gradient_[input]) dx += of_input;
     }
     const double y = bytes(elements(node.shape));
-    double w = bytes(double(graph_.parameters(node)));
-    if (step.depthwise) w += bytes(double(graph_.parameters(graph_.nodes()[step.depthwise->node])));
+    std::int64_t parameters = graph_.parameters(node);
+    if (step.depthwise) parameters += graph_.parameters(graph_.nodes()[step.depthwise->node]);
+    const double w = double(parameters * size_of(arithmetic_type(plan_.dtype)));
     const bool filter = is_convolution(node.layer) || std::holds_alternative<Linear>(node.layer) ||
                         std::holds_alternative<Recurrent>(node.layer);
     // Derivatives need the layer's value or its input (activations, normalizations, gates) again.

@@ -8,6 +8,7 @@
 #include "bench/reports/nets/time_report.h"
 #include "conv/error.h"
 #include "conv/text/text_file.h"
+#include "conv/types/arithmetic_type.h"
 #include "nets/steps.h"
 #include "nets/zoo/zoo.h"
 
@@ -43,7 +44,8 @@ WorkerTimes worker_of(const Graph& graph, std::vector<LayerTimes> layers,
 
 LayerTimes layer_of(const Graph& graph, const Step& step, DType dtype) {
   const Node& node = graph.nodes()[step.node];
-  return {.name = node.name, .gradient_bytes = graph.parameters(node) * size_of(dtype)};
+  return {.name = node.name,
+          .gradient_bytes = graph.parameters(node) * size_of(arithmetic_type(dtype))};
 }
 
 // The number at this path, "/iteration/t_f".

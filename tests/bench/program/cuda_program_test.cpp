@@ -121,6 +121,13 @@ TEST_F(CudaProgramTest, BenchMeasuresColdToo) {
   EXPECT_TRUE(contains(ran.out, ",direct,")) << ran.out;
 }
 
+TEST_F(CudaProgramTest, NetsInBf16AreRefusedOnACard) {
+  const Ran ran = run({"time", "lenet", "--device", "cuda", "--dtype", "bf16"});
+  EXPECT_EQ(ran.exit_code, 2) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "net lenet: nets run in bf16 on the CPU only")) << ran.err;
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+}
+
 TEST_F(CudaProgramTest, TimeTrainsAndInfersOnTheCard) {
   for (const Words& mode : {Words{}, Words{"--forward-only"}}) {
     const Ran ran = run({"time", "lenet", "--device", "cuda", "--algos", "direct,im2col",

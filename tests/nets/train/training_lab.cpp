@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "conv/types/arithmetic_type.h"
 #include "nets/tensor.h"
 
 namespace convlab::nets {
@@ -26,9 +27,13 @@ DataLoader make_loader(const Dataset& images, std::int64_t batch, std::uint64_t 
   transform.height = transform.width = 8;
   transform.random_flip = train;
   transform.mean = transform.deviation = {0.5};
-  return DataLoader(
-      images, transform,
-      {.batch = batch, .shuffle = train, .drop_last = train, .seed = seed, .dtype = dtype}, device);
+  return DataLoader(images, transform,
+                    {.batch = batch,
+                     .shuffle = train,
+                     .drop_last = train,
+                     .seed = seed,
+                     .dtype = arithmetic_type(dtype)},
+                    device);
 }
 
 }  // namespace
@@ -63,7 +68,7 @@ TrainingLab::TrainingLab(std::unique_ptr<Device> on, const AlgoRegistry& algos,
 }
 
 std::vector<std::byte> TrainingLab::bytes(const Parameter& p) {
-  std::vector<std::byte> host(std::size_t(p.count * size_of(net.plan().dtype)));
+  std::vector<std::byte> host(std::size_t(p.count * size_of(net.value_type())));
   net.read(p.value, host);
   return host;
 }
