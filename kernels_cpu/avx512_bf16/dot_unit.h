@@ -33,8 +33,8 @@ void set_bf16_units(DeviceInfo&);
 // products; empty if it has neither.
 std::string_view bf16_unit(const DeviceInfo&);
 // Of its products, for work estimates, whose peak is that of f32's multiply-adds. CPUs with AMX
-// have vdpbf16ps at a quarter of the rate of a multiply-add, others at the same rate; it does twice
-// the FLOPs. The emulation is for tests.
+// have vdpbf16ps at a quarter of the rate of a multiply-add, others, by what is published of them,
+// at the same rate; it does twice the FLOPs. The emulation is for tests.
 double bf16_efficiency(const DeviceInfo&);
 
 // Products of tiles in L1 on this thread, for ceilings. Returns the FLOPs done. Only where the CPU
